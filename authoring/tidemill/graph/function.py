@@ -1,0 +1,188 @@
+"""Shared functions: finds modules whose traced bodies are equal and replaces them by calls of one function.
+
+Bodies are compared, never classes: the same operators with the same attributes and small constants on inputs of the
+same dtype and rank, in the same order. Weights and everything else that flows in become the function's inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tidemill.graph.ir import Body, Edge, Function, Node, Span
+from tidemill.protocol.types import Array
+
+__all__ = ["share_functions"]
+
+_MIN_NODES = 4
+"""Smaller bodies stay where they are: a call of two nodes is harder to read than the nodes."""
+
+_MAX_CONSTANT_BYTES = 1024
+"""Larger constants are passed in: a constant inside a function is repeated by every call once it is inlined."""
+
+_Key: TypeAlias = tuple[object, ...]
+
+
+@dataclass(eq=False, slots=True)
+class _Block:
+    """A span as a candidate: what it takes from outside, what it gives, and the key of its body."""
+
+    span: Span
+    key: _Key = ()
+    inputs: list[Edge] = field(default_factory=list)
+    outputs: list[Edge] = field(default_factory=list)
+    children: list[_Block] = field(default_factory=list)
+    function: Function | None = None
+    alive: bool = True
+
+    @property
+    def size(self) -> int:
+        return self.span.end - self.span.start
+
+
+def share_functions(body: Body) -> list[Node]:
+    """The nodes of `body` in which repeated modules are calls of shared functions.
+
+    Args:
+        body: Its spans must be in the order in which the calls began.
+
+    Returns:
+        The new list; `body` stays as it is.
+    """
+    sharing = _Sharing(body)
+    sharing.claim()
+    return sharing.rewritten(0, len(body.nodes), sharing.roots)
+
+
+class _Sharing:
+    """One pass over one body."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._weights = {edge: name for name, edge in body.weights.items()}
+        self._last_use = _last_uses(body)
+        self._blocks = [_Block(span) for span in body.spans if span.end - span.start >= _MIN_NODES]
+        self.roots = _tree(self._blocks)
+
+    def claim(self) -> None:
+        """Give a function to every group of equal blocks, the largest bodies first."""
+        groups: dict[_Key, list[_Block]] = {}
+        for block in self._blocks:
+            self._describe(block)
+            groups.setdefault(block.key, []).append(block)
+        shared: list[_Block] = []
+        for group in sorted(groups.values(), key=lambda blocks: -blocks[0].size):
+            members = _apart([block for block in group if block.alive])
+            if len(members) > 1:
+                self._share(members)
+                shared.append(members[0])
+        for block in shared:
+            assert block.function is not None
+            block.function.nodes = self.rewritten(block.span.start, block.span.end, block.children)
+
+    def rewritten(self, start: int, end: int, blocks: Sequence[_Block]) -> list[Node]:
+        """The nodes from `start` to `end` with claimed blocks replaced by calls."""
+        nodes: list[Node] = []
+        for block in blocks:
+            nodes += self._body.nodes[start : block.span.start]
+            nodes += self._replaced(block)
+            start = block.span.end
+        return nodes + self._body.nodes[start:end]
+
+    def _replaced(self, block: _Block) -> list[Node]:
+        if block.function is None:
+            return self.rewritten(block.span.start, block.span.end, block.children)
+        source = self._body.nodes[block.span.start].source
+        inputs, outputs = tuple(block.inputs), tuple(block.outputs)
+        call = Node(block.function.name, inputs, outputs, callee=block.function, path=block.span.path, source=source)
+        return [call]
+
+    def _share(self, members: list[_Block]) -> None:
+        first = members[0]
+        for block in members[1:]:
+            _bury(block)
+        function = Function(
+            name=first.span.title,
+            inputs=tuple(first.inputs),
+            nodes=[],
+            outputs=tuple(first.outputs),
+            constants=self._body.constants,
+            names=self._input_names(first),
+            path=first.span.path,
+        )
+        for block in members:
+            block.function = function
+
+    def _input_names(self, block: _Block) -> Mapping[Edge, str]:
+        prefix = f"{block.span.path}." if block.span.path else ""
+        weights = {edge: self._weights[edge].removeprefix(prefix) for edge in block.inputs if edge in self._weights}
+        return {edge: edge.hint for edge in block.inputs} | dict(block.span.arguments) | weights
+
+    def _describe(self, block: _Block) -> None:
+        """Find what flows in and out of a block, and write its body down with places instead of names."""
+        nodes = self._body.nodes[block.span.start : block.span.end]
+        inside = {edge: ("inner", place) for place, edge in enumerate(_given(nodes))}
+        taken = dict.fromkeys(edge for node in nodes for edge in node.inputs if edge is not None)
+        outside = [edge for edge in taken if edge not in inside and not self._is_small_constant(edge)]
+        block.inputs = sorted(outside, key=lambda edge: edge in self._weights)
+        block.outputs = [edge for edge in inside if self._last_use.get(edge, -1) >= block.span.end]
+        places = inside | {edge: ("outer", place) for place, edge in enumerate(block.inputs)}
+        block.key = (
+            tuple(self._node_key(node, places) for node in nodes),
+            tuple(self._input_key(edge) for edge in block.inputs),
+            tuple(inside[edge] for edge in block.outputs),
+        )
+
+    def _node_key(self, node: Node, places: Mapping[Edge, tuple[str, int]]) -> _Key:
+        inputs = tuple(None if edge is None else places.get(edge) or self._constant_key(edge) for edge in node.inputs)
+        attributes = tuple(sorted(node.attributes.items()))
+        return (node.op, node.domain, id(node.callee), inputs, len(node.outputs), attributes)
+
+    def _input_key(self, edge: Edge) -> _Key:
+        shape = tuple(edge.type.shape) if edge in self._weights else edge.type.rank
+        return (edge in self._weights, edge.type.dtype, shape)
+
+    def _constant_key(self, edge: Edge) -> _Key:
+        value = self._body.constants[edge]
+        return (edge.type.dtype, value.shape, value.tobytes())
+
+    def _is_small_constant(self, edge: Edge) -> bool:
+        value: Array | None = self._body.constants.get(edge)
+        return value is not None and value.nbytes <= _MAX_CONSTANT_BYTES
+
+
+def _given(nodes: Sequence[Node]) -> list[Edge]:
+    return [edge for node in nodes for edge in node.outputs]
+
+
+def _last_uses(body: Body) -> dict[Edge, int]:
+    last = {edge: place for place, node in enumerate(body.nodes) for edge in node.inputs if edge is not None}
+    return last | dict.fromkeys(body.outputs, len(body.nodes))
+
+
+def _tree(blocks: Sequence[_Block]) -> list[_Block]:
+    """Hang each block under the one around it; returns those that have none."""
+    roots: list[_Block] = []
+    around: list[_Block] = []
+    for block in blocks:
+        while around and around[-1].span.end <= block.span.start:
+            around.pop()
+        (around[-1].children if around else roots).append(block)
+        around.append(block)
+    return roots
+
+
+def _apart(blocks: Sequence[_Block]) -> list[_Block]:
+    """Without blocks that lie within an earlier one, as when a module does nothing but call another."""
+    kept: list[_Block] = []
+    for block in blocks:
+        if not kept or block.span.start >= kept[-1].span.end:
+            kept.append(block)
+    return kept
+
+
+def _bury(block: _Block) -> None:
+    for child in block.children:
+        child.alive = False
+        _bury(child)

@@ -1,0 +1,350 @@
+"""A graph: what tracing appends to, and what compiling and bundling read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+
+from tidemill.dtype import DType
+from tidemill.graph.calls import bind_arguments, resolve_weights
+from tidemill.graph.context import activate, as_tensor, current
+from tidemill.graph.dim import AlgebraicDim, Dim
+from tidemill.graph.extents import Extents
+from tidemill.graph.ir import Attribute, Body, Edge, Function, Node, Span
+from tidemill.graph.liveness import live
+from tidemill.graph.naming import Namer, Naming
+from tidemill.graph.type import DeviceRef, TensorType
+from tidemill.graph.value import TensorValue, Value
+from tidemill.graph.weight import Weight
+from tidemill.protocol.types import Array, TensorSpec
+
+__all__ = ["Graph"]
+
+_OWN_ROOMS = ("tidemill.graph", "tidemill.nn")
+
+
+class _Current:
+    """`Graph.current`, readable on the class."""
+
+    def __get__(self, instance: object, owner: type) -> Graph:
+        graph = current()
+        assert isinstance(graph, Graph)
+        return graph
+
+
+class Graph:
+    """A traced computation; a context manager within which operators append to it.
+
+    Args:
+        name: Its name.
+        forward: If given, it is traced at once: it gets the inputs and returns the outputs.
+        input_types: The type of each input.
+        path: Not used: graphs are not read from files.
+        custom_extensions: Paths of operator libraries; kept for the session that loads the graph.
+        input_names: What the inputs are called; `input0`, `input1`, ... by default.
+        naming: The names that a module tree gives to the weights and modules that are met.
+
+    Raises:
+        TypeError: An input type is no TensorType.
+        ValueError: An input has a dim that is arithmetic, or two inputs have one name.
+    """
+
+    current = _Current()
+
+    def __init__(
+        self,
+        name: str,
+        forward: Callable[..., Any] | None = None,
+        input_types: Sequence[TensorType] = (),
+        path: object = None,
+        *,
+        custom_extensions: Sequence[object] = (),
+        input_names: Sequence[str] | None = None,
+        naming: Naming | None = None,
+    ) -> None:
+        if path is not None:
+            raise ValueError(f"Graph(path={path!r}): graphs are traced, not read from files; pass forward= instead")
+        self.name = name
+        self.custom_extensions = tuple(custom_extensions)
+        self.naming = naming or Naming()
+        self.body = Body(inputs=_input_edges(input_types, input_names))
+        self.subgraphs: dict[str, Graph] = {}
+        self.placeholders: set[str] = set()
+        self._prefix: str | None = None
+        self._owners: dict[str, Weight] = {}
+        self._constants: dict[tuple[object, ...], Edge] = {}
+        self._extents = Extents(self.body)
+        self._open = ExitStack()
+        self._output_names: tuple[str, ...] = ()
+        self._function: Function | None = None
+        self._path = ""
+        if forward is not None:
+            with self:
+                self.output(*_as_sequence(forward(*self.inputs)))
+
+    def __enter__(self) -> Graph:
+        self._open.enter_context(activate(self))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._open.close()
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The inputs, in order."""
+        return tuple(TensorValue(edge, self) for edge in self.body.inputs)
+
+    @property
+    def output_types(self) -> list[TensorType]:
+        """The types of the outputs, in order."""
+        return [edge.type for edge in self.body.outputs]
+
+    @property
+    def is_subgraph(self) -> bool:
+        """Whether the graph is there to be called from others."""
+        return self._prefix is not None
+
+    def output(self, *values: Any, names: Sequence[str] | None = None) -> None:
+        """Set what the graph returns.
+
+        Args:
+            *values: Graph values or weights.
+            names: What they are called: `output`, or `output_0`, `output_1`, ... by default.
+
+        Raises:
+            TypeError: One of them is no graph value.
+            ValueError: The number of names differs, or a name is used twice.
+        """
+        edges = [as_tensor(value).edge for value in values]
+        self._output_names = tuple(names) if names is not None else _default_names(len(edges))
+        if len(self._output_names) != len(edges) or len(set(self._output_names)) != len(edges):
+            raise ValueError(f"{len(edges)} outputs need as many different names, not {list(self._output_names)}")
+        self.body.outputs = [self._own_output(edge, edges[:place]) for place, edge in enumerate(edges)]
+
+    def add_weight(self, weight: Weight) -> TensorValue:
+        """The value of a weight, which appears in the graph at its first use.
+
+        Raises:
+            ValueError: Another weight of the same name is in the graph.
+        """
+        name = self.naming.weight_name(weight)
+        local, placeholder = self._local_name(name)
+        if self._owners.setdefault(local, weight) is not weight:
+            raise ValueError(f"Weight {local!r} already exists in Graph {self.name!r}")
+        return TensorValue(self.weight_edge(local, weight.type, placeholder), self)
+
+    def add_subgraph(
+        self,
+        name: str,
+        forward: Callable[..., Any] | None = None,
+        input_types: Sequence[TensorType] = (),
+        *,
+        weight_prefix: str = "",
+    ) -> Graph:
+        """A graph that this one, or another subgraph of it, can call.
+
+        Args:
+            name: Its name, unique among the subgraphs.
+            forward: If given, it is traced at once.
+            input_types: The type of each input; symbols in it take the size of what a call passes.
+            weight_prefix: Stripped from the names of weights, which makes them placeholders: every call names them
+                again by its own prefix.
+        """
+        if name in self.subgraphs:
+            raise ValueError(f"graph {self.name!r} already has a subgraph {name!r}; give each its own name")
+        sub = Graph(name, input_types=input_types, naming=self.naming)
+        sub._prefix = weight_prefix
+        sub.subgraphs = self.subgraphs
+        if forward is not None:
+            with sub:
+                sub.output(*_as_sequence(forward(*sub.inputs)))
+        self.subgraphs[name] = sub
+        return sub
+
+    # What operators use: see context.Builder.
+
+    def append(
+        self,
+        op: str,
+        inputs: Sequence[TensorValue | None],
+        types: Sequence[TensorType],
+        attributes: Mapping[str, Attribute],
+        domain: str = "",
+    ) -> list[TensorValue]:
+        """Append a node and return its outputs, one per type."""
+        edges = tuple(None if value is None else value.edge for value in inputs)
+        outputs = tuple(Edge(type, op.lower()) for type in types)
+        return self._append(Node(op, edges, outputs, attributes, domain, path=self._path, source=_user_line()))
+
+    def constant(self, array: Array, device: DeviceRef | None = None) -> TensorValue:
+        """A value known at trace time; equal ones are one."""
+        type = TensorType(DType.from_numpy(array.dtype), array.shape, device)
+        key = (type, array.tobytes())
+        if key not in self._constants:
+            edge = self._constants[key] = Edge(type, "constant")
+            self.body.constants[edge] = array
+        return TensorValue(self._constants[key], self)
+
+    def extents(self, dims: Sequence[Dim]) -> TensorValue:
+        """The sizes of dims at run time, int64 [len(dims)]."""
+        if all(not dim.symbols for dim in dims):
+            return self.constant(np.array([int(dim) for dim in dims], np.int64))
+        return TensorValue(self._extents.vector(dims), self)
+
+    def define(self, dim: Dim, value: TensorValue, axis: int) -> None:
+        """Make a symbol known whose size only an intermediate value shows."""
+        self._extents.define(dim, value.edge, axis)
+
+    def knows(self, dim: Dim) -> bool:
+        """Whether the symbols of a dim are known at run time."""
+        return self._extents.knows(dim)
+
+    def transposed_from(self, value: TensorValue) -> TensorValue | None:
+        """The weight whose two axes `value` holds exchanged, None if it is no such thing."""
+        node = value.edge.producer
+        if node is None or node.op != "Transpose" or node.attributes["perm"] != (1, 0):
+            return None
+        source = node.inputs[0]
+        is_weight = source is not None and any(source is edge for edge in self.body.weights.values())
+        return TensorValue(source, self) if source is not None and is_weight else None
+
+    def call(self, graph: Graph, arguments: Sequence[Any], prefix: str) -> list[TensorValue]:
+        """Append a call of a subgraph; see `ops.call`."""
+        if not isinstance(graph, Graph) or not graph.is_subgraph:
+            raise ValueError(f"Only subgraphs can be called, {graph!r} is none: make it with add_subgraph")
+        values = [as_tensor(argument) for argument in arguments]
+        sizes = bind_arguments(graph.name, graph.body.inputs, values)
+        weights = resolve_weights(self, graph, prefix)
+        edges = tuple(value.edge for value in values) + tuple(weights)
+        outputs = tuple(Edge(edge.type.substitute(sizes), graph.name) for edge in graph.body.outputs)
+        path = prefix.rstrip(".") or self._path
+        return self._append(Node(graph.name, edges, outputs, callee=graph.function(), path=path, source=_user_line()))
+
+    def weight_edge(self, name: str, type: TensorType, placeholder: bool = False) -> Edge:
+        """The edge of the weight `name`, made at first use; ValueError if it is there with another type."""
+        edge = self.body.weights.setdefault(name, Edge(type, name))
+        if edge.type != type:
+            raise ValueError(f"Weight {name!r} is {edge.type} in Graph {self.name!r}, it can not be {type} as well")
+        if placeholder:
+            self.placeholders.add(name)
+        return edge
+
+    @contextmanager
+    def span(self, module: object, arguments: Sequence[tuple[str, Any]]) -> Iterator[None]:
+        """Note which nodes one call of a module appends."""
+        named = {value._edge: name for name, value in arguments if isinstance(value, TensorValue) and _has_edge(value)}
+        span = Span(self.naming.module_path(module), type(module).__name__, len(self.body.nodes), arguments=named)
+        self.body.spans.append(span)
+        outer, self._path = self._path, span.path
+        yield
+        self._path = outer
+        span.end = len(self.body.nodes)
+
+    # What the engine and bundles use.
+
+    def function(self) -> Function:
+        """This subgraph as a function: its inputs, then its weights."""
+        if self._function is None:
+            # A call passes every weight, so those that turned out not to matter stay in the signature.
+            body, weights = live(self.body), self.body.weights
+            names = {edge: edge.hint for edge in body.inputs} | {edge: name for name, edge in weights.items()}
+            self._function = Function(
+                name=self.name,
+                inputs=(*body.inputs, *weights.values()),
+                nodes=[*body.prologue, *body.nodes],
+                outputs=tuple(body.outputs),
+                constants=body.constants,
+                names=names,
+                path=(self._prefix or "").rstrip("."),
+            )
+        return self._function
+
+    @property
+    def input_specs(self) -> tuple[TensorSpec, ...]:
+        """The signature of the inputs."""
+        return tuple(edge.type.spec(edge.hint) for edge in self.body.inputs)
+
+    @property
+    def output_specs(self) -> tuple[TensorSpec, ...]:
+        """The signature of the outputs."""
+        return tuple(edge.type.spec(name) for name, edge in zip(self._output_names, self.body.outputs, strict=True))
+
+    @property
+    def weight_specs(self) -> dict[str, TensorSpec]:
+        """The weights that the graph uses, by full name.
+
+        The name in a spec is that in the ONNX model; it differs where an input or output has the weight's full name.
+        """
+        namer = Namer([*(edge.hint for edge in self.body.inputs), *self._output_names])
+        weights = live(self.body).weights
+        return {name: edge.type.spec(namer.name(name)) for name, edge in weights.items()}
+
+    def to_model_bytes(self) -> bytes:
+        """The serialised ONNX model in which the weights are the last inputs."""
+        from tidemill.graph.export import to_model  # onnx is slow to import and not needed for tracing
+
+        return bytes(to_model(self, weights="inputs").SerializeToString())
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(map(str, self.input_specs))
+        return f"Graph({self.name!r}, [{inputs}] -> [{', '.join(map(str, self.output_specs))}])"
+
+    def _append(self, node: Node) -> list[TensorValue]:
+        for edge in node.outputs:
+            edge.producer = node
+        self.body.nodes.append(node)
+        return [TensorValue(edge, self) for edge in node.outputs]
+
+    def _own_output(self, edge: Edge, earlier: Sequence[Edge]) -> Edge:
+        """An edge that only this output has; a copy where `edge` is an input, a weight or returned twice."""
+        if edge.producer is not None and all(edge is not other for other in earlier):
+            return edge
+        return self._append(Node("Identity", (edge,), (Edge(edge.type, "output"),)))[0].edge
+
+    def _local_name(self, name: str) -> tuple[str, bool]:
+        if self._prefix and name.startswith(self._prefix):
+            return name[len(self._prefix) :], True
+        return name, False
+
+
+def _input_edges(types: Sequence[TensorType], names: Sequence[str] | None) -> list[Edge]:
+    given = list(names) if names is not None else [f"input{place}" for place in range(len(types))]
+    if len(given) != len(types) or len(set(given)) != len(given):
+        raise ValueError(f"{len(types)} inputs need as many different names, not {given}")
+    for name, type in zip(given, types, strict=True):
+        _check_input(name, type)
+    return [Edge(type, name) for name, type in zip(given, types, strict=True)]
+
+
+def _check_input(name: str, type: object) -> None:
+    if not isinstance(type, TensorType):
+        raise TypeError(f"the type of input {name!r} must be a TensorType, not {type!r}")
+    for axis, dim in enumerate(type.shape):
+        if isinstance(dim, AlgebraicDim):
+            raise ValueError(f"input {name!r} has {dim} on axis {axis}; an input's dim is a size or a name")
+
+
+def _default_names(count: int) -> tuple[str, ...]:
+    return ("output",) if count == 1 else tuple(f"output_{place}" for place in range(count))
+
+
+def _as_sequence(result: Any) -> Sequence[Any]:
+    if result is None:
+        return ()
+    return (result,) if isinstance(result, Value) else tuple(result)
+
+
+def _has_edge(value: TensorValue) -> bool:
+    return not isinstance(value, Weight)
+
+
+def _user_line() -> str:
+    """The line outside of the authoring rooms that is being executed, as "module:line"."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OWN_ROOMS):
+        frame = frame.f_back
+    return f"{frame.f_globals.get('__name__', '?')}:{frame.f_lineno}"

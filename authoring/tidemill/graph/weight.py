@@ -1,0 +1,77 @@
+"""Weights: named tensors whose values come from a checkpoint; they know no graph until one uses them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.dtype import DType
+from tidemill.graph.context import current_or_none
+from tidemill.graph.shape import Shape, ShapeLike
+from tidemill.graph.type import DeviceRef, TensorType
+from tidemill.graph.value import TensorValue
+
+__all__ = ["Weight"]
+
+
+class Weight(TensorValue):
+    """A tensor that a module owns.
+
+    Inside a graph it is a value like any other; outside only its description can be read. It keeps no trace of the
+    graphs that used it, so a module can be traced, copied and pickled at any time.
+
+    Args:
+        name: Its name within the owner; `state_dict` and `load_state_dict` turn it into the full name.
+        dtype: The element type.
+        shape: The dims; symbolic ones take any size.
+        device: Where it lives.
+        quantization_encoding: How the bytes are packed, None for plain numbers.
+        align: The alignment of its data in bytes, None for the dtype's own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dtype: DType,
+        shape: ShapeLike,
+        device: DeviceRef | None = None,
+        quantization_encoding: Any = None,
+        align: int | None = None,
+    ) -> None:
+        self.name = name
+        self._type = TensorType(dtype, shape, device)
+        self.quantization_encoding = quantization_encoding
+        self.align = align
+
+    def __tensorvalue__(self) -> TensorValue:
+        """The value of this weight in the graph being traced."""
+        graph = current_or_none()
+        if graph is None:
+            raise ValueError("Cannot operate on a `tidemill.graph.Weight` when there is no parent graph.")
+        return graph.add_weight(self)
+
+    @property
+    def type(self) -> TensorType:
+        """dtype, shape and device."""
+        return self._type
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self._type.dtype
+
+    @dtype.setter
+    def dtype(self, dtype: DType) -> None:
+        self._type = self._type.cast(dtype)
+
+    @property
+    def shape(self) -> Shape:
+        """The dims."""
+        return self._type.shape
+
+    @shape.setter
+    def shape(self, shape: ShapeLike) -> None:
+        self._type = self._type.with_shape(shape)
+
+    def __repr__(self) -> str:
+        encoding = f", {self.quantization_encoding}" if self.quantization_encoding is not None else ""
+        return f"Weight({self.name}, {self.dtype!r}, {list(self.shape)}, {self.device}{encoding})"

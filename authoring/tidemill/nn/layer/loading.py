@@ -1,0 +1,112 @@
+"""Whether values fit the weights they are meant for; finds every fault before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidemill.driver import Buffer
+from tidemill.dtype import DType
+from tidemill.graph.dim import StaticDim
+from tidemill.graph.weight import Weight
+from tidemill.weights import WeightData
+
+__all__ = ["LoadReport", "check_value", "fits", "stored_form", "strict_fault"]
+
+
+class LoadReport(NamedTuple):
+    """What `load_state_dict(strict=False)` left aside.
+
+    Attributes:
+        missing: Weights that got no value.
+        unexpected: Keys that no weight has.
+    """
+
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+
+
+def strict_fault(missing: Iterable[str], unexpected: Iterable[str], values: Mapping[str, Any]) -> str:
+    """Why a strict load fails, empty if it does not."""
+    lacking, left = sorted(missing), sorted(unexpected)
+    parts = []
+    if lacking:
+        parts.append(f"Missing required weights: {', '.join(lacking)}")
+        empty = [name for name in lacking if name in values]
+        close = get_close_matches(lacking[0], left, n=1)
+        if empty:
+            parts.append(f"The value is None for: {', '.join(empty)}")
+        elif close:
+            parts.append(f"For '{lacking[0]}', did you mean '{close[0]}'?")
+    if left:
+        parts.append(f"Unexpected keys in state_dict: {', '.join(left)}")
+    return "; ".join(parts)
+
+
+def fits(weight: Weight, value: Any) -> bool:
+    """Whether a value has the weight's dtype and shape."""
+    return not _shape_fault(weight, _shape_of(value)) and _dtype_of(value) is weight.dtype
+
+
+def check_value(name: str, weight: Weight, value: Any, alignment: int | None) -> str:
+    """What is wrong with the value for a weight, empty if nothing.
+
+    Args:
+        name: The weight's full name.
+        weight: The weight.
+        value: A numpy array, Buffer, WeightData or another DLPack exporter.
+        alignment: The alignment to demand in bytes; None to take any, since a run copies what is not aligned.
+    """
+    if not hasattr(value, "__dlpack__"):
+        return (
+            f"The class type of '{name}' value ({type(value)}) is not an array type that we understand. "
+            "Please use a numpy array or tidemill.driver.Buffer."
+        )
+    faults = [fault for fault in (_shape_fault(weight, _shape_of(value)), _dtype_fault(weight, value)) if fault]
+    if faults:
+        return f"Value provided to weight '{name}' had different {' and '.join(faults)}."
+    if alignment is not None and isinstance(value, np.ndarray) and value.ctypes.data % alignment:
+        return (
+            f"Found unaligned weight '{name}' (expected alignment={alignment}). Copy it, or pass a smaller "
+            "`weight_alignment` to `Module.load_state_dict()`."
+        )
+    return ""
+
+
+def _shape_of(value: Any) -> tuple[int, ...]:
+    return tuple(int(size) for size in value.shape)
+
+
+def _dtype_of(value: Any) -> DType:
+    if isinstance(value, (Buffer, WeightData)):
+        return value.dtype
+    return DType.from_numpy(value.dtype) if isinstance(value, np.ndarray) else Buffer.from_dlpack(value).dtype
+
+
+def _dtype_fault(weight: Weight, value: Any) -> str:
+    given = _dtype_of(value)
+    return "" if given is weight.dtype else f"dtype (expected={weight.dtype!r}, actual={given!r})"
+
+
+def _shape_fault(weight: Weight, given: tuple[int, ...]) -> str:
+    shape = weight.shape
+    if shape.is_static:
+        expected = tuple(shape.static_dims)
+        return "" if given == expected else f"shape (expected={expected}, actual={given})"
+    if len(given) != len(shape):
+        return f"shape rank (expected={len(shape)}, actual={len(given)})"
+    wrong = [
+        f"dim[{axis}]: expected {dim}, got {size}"
+        for axis, (dim, size) in enumerate(zip(shape, given, strict=True))
+        if isinstance(dim, StaticDim) and dim.dim != size
+    ]
+    return f"shape ({', '.join(wrong)})" if wrong else ""
+
+
+def stored_form(value: Any) -> Any:
+    """The value as a module keeps it: itself, or a copy in C order where it lies otherwise."""
+    data = value.data if isinstance(value, WeightData) else value
+    return np.ascontiguousarray(data) if isinstance(data, np.ndarray) and not data.flags.c_contiguous else data

@@ -1,0 +1,25 @@
+"""Weights: safetensors files and checkpoints, wherever they lie."""
+
+from __future__ import annotations
+
+from tidemill.weights.checkpoint import Checkpoint
+from tidemill.weights.data import WeightData
+from tidemill.weights.header import SafetensorsHeader, TensorEntry, read_header
+from tidemill.weights.safetensors import open_safetensors, write_safetensors
+from tidemill.weights.store import LocalStore, MemoryStore, WeightStore
+from tidemill.weights.walk import Weights, load_weights
+
+__all__ = [
+    "Checkpoint",
+    "LocalStore",
+    "MemoryStore",
+    "SafetensorsHeader",
+    "TensorEntry",
+    "WeightData",
+    "WeightStore",
+    "Weights",
+    "load_weights",
+    "open_safetensors",
+    "read_header",
+    "write_safetensors",
+]

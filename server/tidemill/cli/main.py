@@ -1,0 +1,53 @@
+"""The `tidemill` command: parses the line and hands over; each command imports what it needs only when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tidemill.cli import build, check, inspect, serve
+from tidemill.errors import TidemillError
+
+__all__ = ["main"]
+
+_COMMANDS = {"serve": serve, "build": build, "check": check, "inspect": inspect}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: The arguments; those of the process by default.
+
+    Returns:
+        The exit status: 0 for success, 1 for an error that was printed.
+    """
+    args = _parser().parse_args(argv)
+    try:
+        return int(_COMMANDS[args.command].execute(args))
+    except TidemillError as error:
+        print(f"tidemill {args.command}: {error}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("tidemill"):
+            raise
+        print(f"tidemill {args.command} needs the package {error.name!r}; {_INSTALL[args.command]}", file=sys.stderr)
+        return 1
+
+
+_INSTALL = {
+    "serve": "run: pip install 'tidemill[server,cpu]' (with an NVIDIA GPU: 'tidemill[server,gpu]')",
+    "build": "run: pip install 'tidemill[zoo]'",
+    "check": "run: pip install 'tidemill[author,cpu]'",
+    "inspect": "run: pip install 'tidemill[author]'",
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("tidemill", description="Serve ONNX models, batched, over HTTP and gRPC.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in _COMMANDS.items():
+        summary = (command.execute.__doc__ or "").partition("\n")[0]
+        command.add_arguments(commands.add_parser(name, help=summary, description=summary))
+    return parser

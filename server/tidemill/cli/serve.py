@@ -1,0 +1,36 @@
+"""`tidemill serve`: the settings from the line, the rest from file and environment."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+__all__ = ["add_arguments", "execute"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments; what is not given comes from the environment, the file or the defaults."""
+    parser.add_argument("repository", type=Path, nargs="+", help="folder that holds <model>/<version>/bundle.json")
+    parser.add_argument("--config", type=Path, help="a YAML file of settings")
+    parser.add_argument("--host", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--http-port", type=int, help="port of REST (8000); 0 for a free one")
+    parser.add_argument("--grpc-port", type=int, help="port of gRPC (8001); 0 for a free one")
+    parser.add_argument("--max-request-bytes", type=int, help="largest request, decompressed")
+    parser.add_argument("--max-inflight", type=int, help="most requests in the server at one time")
+    parser.add_argument("--drain-window-seconds", type=float, help="how long to serve on after SIGTERM")
+    parser.add_argument("--drain-limit-seconds", type=float, help="how long requests in flight may take after that")
+    parser.add_argument(
+        "--strict-readiness", action=argparse.BooleanOptionalAction, help="ready only if all models are"
+    )
+    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
+    parser.add_argument("--log-format", choices=["text", "json"])
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Serve the models of a repository until SIGTERM."""
+    from tidemill.serving.config import ServerConfig, load_server_config
+    from tidemill.serving.run import run
+
+    flags = {name: getattr(args, name, None) for name in ServerConfig.model_fields}
+    return run(args.repository, load_server_config(args.config, os.environ, flags))

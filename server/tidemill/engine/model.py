@@ -1,0 +1,80 @@
+"""A compiled graph with its weights, called from Python; knows how to be fed, not how it was traced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.driver.buffer import Buffer
+from tidemill.driver.device import Device
+from tidemill.engine.arguments import bind_arguments
+from tidemill.engine.registry import bind_weights
+from tidemill.engine.session import OrtSession
+from tidemill.engine.traced import TracedGraph
+from tidemill.protocol.types import TensorSpec
+
+__all__ = ["Model"]
+
+
+class Model:
+    """What `InferenceSession.load` returns.
+
+    Weights are not copied: a change of an array of the registry shows in the next call.
+
+        (y,) = model(x)
+    """
+
+    def __init__(
+        self, graph: TracedGraph, session: OrtSession, devices: tuple[Device, ...], weights: dict[str, Any]
+    ) -> None:
+        self.name = graph.name
+        self.devices = devices
+        self._session = session
+        self._inputs = graph.input_specs
+        self._outputs = graph.output_specs
+        self._weight_specs = dict(graph.weight_specs)
+        self._weights = weights
+
+    @property
+    def input_metadata(self) -> list[TensorSpec]:
+        """The inputs in positional order, without the weights."""
+        return list(self._inputs)
+
+    @property
+    def output_metadata(self) -> list[TensorSpec]:
+        """The outputs in the order in which they are returned."""
+        return list(self._outputs)
+
+    def execute(self, *args: Any) -> list[Buffer]:
+        """Run the model.
+
+        Args:
+            *args: One numpy array, Buffer or DLPack tensor an input. What is not contiguous is copied.
+
+        Returns:
+            One Buffer on the host an output.
+
+        Raises:
+            ValueError: The arguments do not fit the signature.
+            UnprocessableInput: The model cannot compute with these values.
+            InferenceFailed: The run broke.
+        """
+        return self(*args)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Buffer]:
+        """Run the model as `execute` does; inputs may be given by name (or as `input0`, `input1`, ...)."""
+        feed = bind_arguments(self._inputs, args, kwargs)
+        outputs = self._session.run(feed, self._weights)
+        return [Buffer.from_numpy(outputs[spec.name]) for spec in self._outputs]
+
+    def reload(self, weights_registry: Mapping[str, Any]) -> None:
+        """Take other weights without compiling anew; calls under way end with the old ones.
+
+        Raises:
+            ValueError: A weight is missing or does not fit; the old weights stay.
+        """
+        self._weights = bind_weights(self._weight_specs, weights_registry)
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, specs)) for specs in (self._inputs, self._outputs))
+        return f"Model({self.name!r}: ({inputs}) -> ({outputs}))"

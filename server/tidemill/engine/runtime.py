@@ -1,0 +1,53 @@
+"""Where ONNX Runtime is imported; knows which packages bring it and nothing of models."""
+
+from __future__ import annotations
+
+import warnings
+from importlib import import_module, metadata
+from typing import Any
+
+from tidemill.errors import LoadFailed
+
+__all__ = ["onnxruntime", "warn_of_conflicts"]
+
+_WHEELS = ("onnxruntime", "onnxruntime-gpu")
+
+
+def onnxruntime() -> Any:
+    """The onnxruntime module.
+
+    Raises:
+        LoadFailed: It is not installed, or what is installed is broken; the message has the command that helps.
+    """
+    try:
+        module = import_module("onnxruntime")
+    except ModuleNotFoundError:
+        raise LoadFailed(
+            "running a model needs ONNX Runtime; run: pip install 'tidemill[cpu]' (with an NVIDIA GPU: 'tidemill[gpu]')"
+        ) from None
+    if not hasattr(module, "InferenceSession"):
+        raise LoadFailed(
+            "the installed onnxruntime is an empty shell, as is left when one of its two wheels is removed over the "
+            "other; run: pip uninstall -y onnxruntime onnxruntime-gpu, then pip install 'tidemill[cpu]' or '[gpu]'"
+        )
+    return module
+
+
+def warn_of_conflicts() -> None:
+    """Warn if both of ONNX Runtime's wheels are installed: they overwrite each other's files without a word."""
+    found = [wheel for wheel in _WHEELS if _is_installed(wheel)]
+    if len(found) > 1:
+        warnings.warn(
+            f"{' and '.join(found)} are both installed and overwrite each other, so it is chance whether a GPU is "
+            "used; run: pip uninstall -y onnxruntime onnxruntime-gpu, then pip install 'tidemill[cpu]' or '[gpu]'",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _is_installed(wheel: str) -> bool:
+    try:
+        metadata.version(wheel)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,41 @@
+"""What the engine asks of a traced graph; the engine knows no more of authoring than these two protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from tidemill.protocol.types import TensorSpec
+
+__all__ = ["TracedGraph", "TracedModule"]
+
+
+class TracedGraph(Protocol):
+    """A graph that can be loaded."""
+
+    @property
+    def name(self) -> str:
+        """The graph's name."""
+
+    @property
+    def input_specs(self) -> tuple[TensorSpec, ...]:
+        """The inputs in positional order, without the weights."""
+
+    @property
+    def output_specs(self) -> tuple[TensorSpec, ...]:
+        """The outputs in order."""
+
+    @property
+    def weight_specs(self) -> Mapping[str, TensorSpec]:
+        """The weights that the graph uses, by name."""
+
+    def to_model_bytes(self) -> bytes:
+        """An ONNX model whose graph inputs are the inputs followed by the weights, under these names."""
+
+
+class TracedModule(Protocol):
+    """Several graphs that share weights."""
+
+    @property
+    def graphs(self) -> Mapping[str, TracedGraph]:
+        """The graphs by name."""

@@ -1,0 +1,114 @@
+"""Which models and versions a repository folder holds; reads names only and knows nothing of what is inside a bundle.
+
+<repository>/<model>/model.yaml
+<repository>/<model>/<version>/bundle.json   (or a plain model.onnx)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidemill.errors import ConfigError
+
+__all__ = ["CONFIG_FILE", "ModelFolder", "name_fault", "scan", "scan_model"]
+
+CONFIG_FILE = "model.yaml"
+_BUNDLE_FILES = ("bundle.json", "model.onnx")
+_MAX_NAME = 200
+_VERSION = re.compile(r"[1-9][0-9]{0,17}")
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f/\\]")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """One model of a repository.
+
+    Attributes:
+        name: The folder's name, which is the model's.
+        path: The folder.
+        versions: The folder of each complete version by number, ascending.
+        fault: Why the folder cannot be served; "" if nothing is wrong with its layout.
+    """
+
+    name: str
+    path: Path
+    versions: Mapping[int, Path] = field(default_factory=dict)
+    fault: str = ""
+
+    @property
+    def config_path(self) -> Path:
+        """Where the model's configuration lies, if it has one."""
+        return self.path / CONFIG_FILE
+
+
+def scan(repositories: Sequence[Path]) -> tuple[ModelFolder, ...]:
+    """The models of all repositories in order of their names.
+
+    Folders that hold neither a model.yaml nor a numbered folder are no models and are passed over, as is everything
+    whose name starts with a dot.
+
+    Raises:
+        ConfigError: A repository does not exist or is itself a bundle, or two repositories hold the same model.
+    """
+    found: dict[str, ModelFolder] = {}
+    for repository in repositories:
+        for model in _scan_repository(repository):
+            if model.name in found:
+                raise ConfigError(f"model {model.name!r} is in two places: {found[model.name].path} and {model.path}")
+            found[model.name] = model
+    return tuple(found[name] for name in sorted(found))
+
+
+def scan_model(path: Path) -> ModelFolder:
+    """The versions of one model folder."""
+    fault = name_fault(path.name)
+    if not fault and _leaves(path, path.parent):
+        fault = f"{path} is a symbolic link out of its repository; copy the model instead"
+    if fault:
+        return ModelFolder(path.name, path, fault=fault)
+    numbered = sorted((int(entry.name), entry) for entry in path.iterdir() if _is_numbered(entry))
+    versions = {number: entry for number, entry in numbered if _is_complete(entry) and not _leaves(entry, path)}
+    if not versions and not (path / CONFIG_FILE).is_file():
+        fault = f"no version of it is complete: none of {[number for number, _ in numbered]} has a bundle.json"
+    return ModelFolder(path.name, path, versions, fault)
+
+
+def name_fault(name: str) -> str:
+    """Why this cannot be a model's name; "" if it can."""
+    if not name or name.startswith("."):
+        return f"a model's name must not be empty or start with a dot, not {name[:_MAX_NAME]!r}"
+    if len(name) > _MAX_NAME:
+        return f"a model's name has at most {_MAX_NAME} characters, not {len(name)}"
+    if _FORBIDDEN.search(name):
+        return f"a model's name must not hold slashes or control characters, as {name!r} does"
+    return ""
+
+
+def _scan_repository(repository: Path) -> list[ModelFolder]:
+    if not repository.is_dir():
+        raise ConfigError(f"the model repository {repository} is not a folder")
+    if _is_complete(repository):
+        raise ConfigError(f"{repository} is a bundle; a repository holds it as <repository>/<model>/<version>/")
+    entries = [entry for entry in repository.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    if any(_is_numbered(entry) and _is_complete(entry) for entry in entries):
+        raise ConfigError(f"{repository} is a model's folder; serve the folder above it: {repository.parent}")
+    return [scan_model(entry) for entry in entries if _is_model(entry)]
+
+
+def _is_model(path: Path) -> bool:
+    return (path / CONFIG_FILE).is_file() or any(_is_numbered(entry) for entry in path.iterdir())
+
+
+def _is_numbered(path: Path) -> bool:
+    return _VERSION.fullmatch(path.name) is not None and path.is_dir()
+
+
+def _is_complete(path: Path) -> bool:
+    return any((path / name).is_file() for name in _BUNDLE_FILES)
+
+
+def _leaves(path: Path, root: Path) -> bool:
+    return not path.resolve().is_relative_to(root.resolve())

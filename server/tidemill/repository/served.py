@@ -1,0 +1,156 @@
+"""One version of one model, from its folder to its answers; knows no transport and no other model but its base."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+from tidemill.adapters.adapter import Adapter
+from tidemill.errors import ModelNotReady
+from tidemill.protocol.signature import check_inputs, check_names
+from tidemill.protocol.types import InferRequest, InferResponse, ModelMetadata, TensorSpec
+from tidemill.repository.running import RunningModel
+
+__all__ = ["ModelState", "ServedModel"]
+
+PLATFORM = "onnxruntime_onnx"
+
+
+class ModelState(Enum):
+    """Where a model stands between its folder and the end of its service."""
+
+    LOADING = "LOADING"
+    WARMING = "WARMING"
+    READY = "READY"
+    DRAINING = "DRAINING"
+    UNAVAILABLE = "UNAVAILABLE"
+    FAILED = "FAILED"
+
+
+class ServedModel:
+    """What a caller's request meets: the signature it is checked against, then the adapter, then the batcher.
+
+    Attributes:
+        name: The model.
+        version: Its version number as text; "" for a model whose folder is unusable.
+        reason: Why the model FAILED, else "".
+        load_seconds: How long it took to become READY.
+    """
+
+    def __init__(self, name: str, version: str, on_state: Callable[[ServedModel], None]) -> None:
+        """Begin in LOADING.
+
+        Args:
+            name: The model.
+            version: Its version number as text.
+            on_state: Called after every change of state.
+        """
+        self.name = name
+        self.version = version
+        self.reason = ""
+        self.load_seconds = 0.0
+        self._state = ModelState.LOADING
+        self._on_state = on_state
+        self._running: RunningModel | None = None
+        self._adapter: Adapter | None = None
+        self._owned = False
+
+    @property
+    def state(self) -> ModelState:
+        """The state now."""
+        return self._state
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """What callers send; the adapter's inputs if there is one."""
+        return self._adapter.inputs if self._adapter else self.running.inputs
+
+    @property
+    def running(self) -> RunningModel:
+        """The model behind the name.
+
+        Raises:
+            ModelNotReady: It is not loaded, or no longer.
+        """
+        if self._running is None:
+            raise ModelNotReady(self.not_ready_reason())
+        return self._running
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for a run; those of a shared model count where it is owned."""
+        return self._running.batcher.queued if self._running and self._owned else 0
+
+    def not_ready_reason(self) -> str:
+        """Why requests are refused; "" if they are not."""
+        if self._state is ModelState.READY:
+            return ""
+        because = f": {self.reason}" if self.reason else ""
+        version = f" version {self.version}" if self.version else ""
+        return f"model {self.name!r}{version} is {self._state.value}{because}"
+
+    def advance(self, state: ModelState) -> None:
+        """Move on to the next state."""
+        self._state = state
+        self._on_state(self)
+
+    def attach(self, running: RunningModel, adapter: Adapter | None, *, owned: bool) -> None:
+        """Take over a loaded model.
+
+        Args:
+            running: What runs the requests.
+            adapter: What stands before it.
+            owned: Whether `running` ends with this model; False if it is the base's.
+        """
+        self._running, self._adapter, self._owned = running, adapter, owned
+
+    def ready(self, load_seconds: float) -> None:
+        """Take requests from now on."""
+        self.load_seconds = load_seconds
+        self.advance(ModelState.READY)
+
+    def fail(self, reason: str) -> None:
+        """Give up; the reason is shown wherever the model is asked for."""
+        self.reason = reason
+        self.advance(ModelState.FAILED)
+
+    async def drain(self) -> None:
+        """Return when every request that was taken is answered."""
+        if self._running and self._owned:
+            await self._running.batcher.drain()
+
+    def close(self) -> None:
+        """Let go of the model; requests that still wait fail with ShuttingDown."""
+        running, self._running = self._running, None
+        if running and self._owned:
+            running.batcher.close()
+        if self._state is not ModelState.FAILED:
+            self.advance(ModelState.UNAVAILABLE)
+
+    def metadata(self, versions: Iterable[str]) -> ModelMetadata:
+        """The signature, beside the versions to show; ModelNotReady before the model is loaded."""
+        return ModelMetadata(self.name, tuple(versions), PLATFORM, self.inputs, self.running.outputs)
+
+    async def infer(self, request: InferRequest, deadline: float | None = None) -> InferResponse:
+        """Check a request, run it, and pick the outputs that it asked for.
+
+        Args:
+            request: Inputs by name; arrays may be read-only views.
+            deadline: When the answer stops being wanted, in the batcher's clock.
+
+        Raises:
+            InvalidArgument: A name, dtype, shape or value does not fit the model.
+            TidemillError: The run failed, or could not be made (in time).
+        """
+        running = self.running
+        check_names("output", (spec.name for spec in running.outputs), (output.name for output in request.outputs))
+        sizes = check_inputs(self.inputs, request.inputs)
+        if self._adapter:
+            feed = await asyncio.to_thread(self._adapter.convert, request.inputs)
+            sizes = check_inputs(running.inputs, feed)
+        else:
+            feed = dict(request.inputs)
+        outputs = await running.run(feed, sizes, deadline)
+        names = [output.name for output in request.outputs] or [spec.name for spec in running.outputs]
+        return InferResponse(self.name, self.version, {name: outputs[name] for name in names}, request.id)

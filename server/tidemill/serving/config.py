@@ -1,0 +1,102 @@
+"""What the operator decides about a server: file < environment < flags; knows nothing of models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tidemill.errors import ConfigError
+
+__all__ = ["ENV_PREFIX", "ServerConfig", "load_server_config"]
+
+ENV_PREFIX = "TIDEMILL_"
+
+
+class ServerConfig(BaseModel):
+    """The settings of one server; every one has a default and can be set in a file, by TIDEMILL_<NAME> or by a flag."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", description="The address that both faces listen on.")
+    http_port: int = Field(8000, ge=0, le=65535, description="The port of REST; 0 takes a free one.")
+    grpc_port: int = Field(8001, ge=0, le=65535, description="The port of gRPC; 0 takes a free one.")
+    max_request_bytes: int = Field(
+        256 << 20, gt=0, lt=1 << 31, description="The largest request, after decompression; larger ones get 413."
+    )
+    max_inflight: int = Field(
+        4096, gt=0, description="Requests in the server at one time; further ones get 503 at once."
+    )
+    drain_window_seconds: float = Field(
+        0.0, ge=0, description="How long to go on serving after SIGTERM, while readiness is already false."
+    )
+    drain_limit_seconds: float = Field(
+        30.0, ge=0, description="How long requests in flight may take to finish after the window."
+    )
+    strict_readiness: bool = Field(
+        True, description="Ready only if there are models and all of them are; else as soon as loading is over."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level logged.")
+    log_format: Literal["text", "json"] = Field("text", description="One line of text or one JSON object an event.")
+
+
+def load_server_config(
+    path: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> ServerConfig:
+    """Read the settings from all three sources.
+
+    Args:
+        path: A YAML file.
+        environ: Environment variables; those that start with TIDEMILL_ and name a setting count.
+        flags: Settings by name; None values were not given.
+
+    Raises:
+        ConfigError: The file cannot be read, or a setting is unknown or out of range; the message names the field and
+            where it came from.
+    """
+    values: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    sources = (
+        (str(path), _from_file(path) if path else {}),
+        ("environment", _from_environment(environ or {})),
+        ("flag", {name: value for name, value in (flags or {}).items() if value is not None}),
+    )
+    for source, settings in sources:
+        values |= settings
+        origin |= dict.fromkeys(settings, source)
+    try:
+        return ServerConfig(**values)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_told(fault, origin) for fault in error.errors())) from None
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from None
+    if content is not None and not isinstance(content, dict):
+        raise ConfigError(f"{path} must hold settings as `name: value`, not a {type(content).__name__}")
+    return {str(name): value for name, value in (content or {}).items()}
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    # Kubernetes sets <SERVICE>_PORT and the like for every Service, so an unknown TIDEMILL_* is not an error.
+    named = {name: environ.get(ENV_PREFIX + name.upper()) for name in ServerConfig.model_fields}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _told(fault: Any, origin: Mapping[str, str]) -> str:
+    name = str(fault["loc"][0])
+    where = f" (from {origin[name]})" if name in origin else ""
+    if fault["type"] == "extra_forbidden":
+        return f"unknown setting {name!r}{where}; known are {', '.join(ServerConfig.model_fields)}"
+    return f"setting {name!r}{where} is {fault['input']!r}: {fault['msg']}"

@@ -1,0 +1,90 @@
+"""The REST face's sockets: uvicorn, started and stopped by whoever composes the server instead of by signals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+
+from tidemill.errors import ConfigError
+
+__all__ = ["HttpServer", "listen"]
+
+_CLOSE = (b"connection", b"close")
+_KEEP_ALIVE_SECONDS = 75
+
+
+class HttpServer(uvicorn.Server):
+    """Serves an ASGI application on sockets that are open already."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            )
+        )
+        self._listening = asyncio.Event()
+        self._done: asyncio.Task[None] | None = None
+
+    async def start(self, listener: socket.socket) -> None:
+        """Accept connections on `listener`, which is closed at the end."""
+        self._done = asyncio.create_task(self.serve([listener]))
+        await self._listening.wait()
+
+    def part_from_clients(self) -> None:
+        """Close every connection after its next answer, so that clients connect to another server."""
+        self.config.encoded_headers.append(_CLOSE)
+        self.server_state.default_headers = [*self.server_state.default_headers, _CLOSE]
+
+    async def finish(self) -> None:
+        """Accept nothing more and return when every request in flight is answered."""
+        self.should_exit = True
+        if self._done:
+            await asyncio.shield(self._done)
+
+    async def abandon(self) -> None:
+        """End at once; requests that are still here get no answer."""
+        self.force_exit = True
+        if self._done:
+            self._done.cancel()
+            await asyncio.wait((self._done,))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell `start` that connections are accepted."""
+        await super().startup(sockets)
+        self._listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the process's signals alone."""
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take an address for REST.
+
+    Raises:
+        ConfigError: It cannot be taken.
+    """
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host!r} (host): {error.strerror}") from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"cannot listen on {host}:{port} for HTTP (http_port): {error.strerror}") from None
+    return listener

@@ -1,0 +1,130 @@
+"""What the server counts and times, in Prometheus' format; knows neither transports nor how a batch is formed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from tidemill.batching.record import BatchRecord
+from tidemill.serving.nv_metrics import NvCounts, format_nv_metrics
+
+__all__ = ["PROTOCOLS", "Metrics", "ModelMetrics"]
+
+PROTOCOLS = ("rest", "grpc")
+OK = "ok"
+_CODES = (
+    OK,
+    "invalid_argument",
+    "unprocessable",
+    "not_found",
+    "too_large",
+    "unsupported_encoding",
+    "unsupported",
+    "unavailable",
+    "deadline_exceeded",
+    "cancelled",
+    "inference_failed",
+    "internal",
+)
+_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_MODEL = ("model", "version")
+
+
+@dataclass(slots=True)
+class ModelMetrics:
+    """The series of one version of one model; it is the batcher's observer."""
+
+    labels: tuple[str, str]
+    requests: dict[tuple[str, str], Counter]
+    durations: dict[tuple[str, str], Histogram]
+    queue: Histogram
+    run: Histogram
+    rows: Histogram
+    nv: NvCounts = field(default_factory=NvCounts)
+
+    def on_batch(self, batch: BatchRecord) -> None:
+        """Count one run of the model."""
+        self.rows.observe(batch.rows)
+        self.run.observe(batch.run_seconds)
+        for seconds in batch.queue_seconds:
+            self.queue.observe(seconds)
+        self.nv.executed(batch)
+
+    def on_request(self, protocol: str, code: str, seconds: float) -> None:
+        """Count one answered request: its error code or "ok", and how long it took from first byte to answer."""
+        key = (protocol, code) if (protocol, code) in self.requests else (protocol, "internal")
+        self.requests[key].inc()
+        self.durations[protocol, "success" if code == OK else "failure"].observe(seconds)
+        self.nv.answered(code, seconds)
+
+
+class Metrics:
+    """All series of one server; nothing is global, so that two servers can live in one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._models: dict[tuple[str, str], ModelMetrics] = {}
+        self._requests = self._counter("requests_total", "Answered requests by result.", "protocol", "code")
+        self._durations = self._histogram("request_duration_seconds", "First byte to answer.", "protocol", "outcome")
+        self._queue = self._histogram("queue_duration_seconds", "Waiting for an instance, per request.")
+        self._run = self._histogram("compute_infer_duration_seconds", "Running the model, per batch.")
+        self._rows = self._histogram("batch_size", "Rows of a batch, per run.", buckets=_ROWS)
+        self._load = self._gauge("model_load_duration_seconds", "From opening the bundle to ready.", *_MODEL)
+        self._depth = self._gauge("queue_depth", "Requests that wait for an instance.", *_MODEL)
+        self._state = self._gauge("model_state", "1 for the state that the model is in.", *_MODEL, "state")
+        self._inflight = self._gauge("inflight_requests", "Requests in the server.")
+        self.unknown = self.model("", "")
+
+    def model(self, name: str, version: str) -> ModelMetrics:
+        """The series of a model's version, made at 0 when first asked for; they outlive a reload."""
+        labels = (name, version)
+        if labels not in self._models:
+            self._models[labels] = self._create(labels)
+        return self._models[labels]
+
+    def loaded(self, name: str, version: str, seconds: float) -> None:
+        """Note how long a load took."""
+        self._load.labels(name, version).set(seconds)
+
+    def watch_depth(self, name: str, version: str, depth: Callable[[], int]) -> None:
+        """Ask `depth` at every scrape."""
+        self._depth.labels(name, version).set_function(depth)
+
+    def watch_inflight(self, inflight: Callable[[], int]) -> None:
+        """Ask `inflight` at every scrape."""
+        self._inflight.set_function(inflight)
+
+    def set_state(self, name: str, version: str, state: str, states: Iterable[str]) -> None:
+        """Note the state of a model; the other `states` fall to 0."""
+        for known in states:
+            self._state.labels(name, version, known).set(known == state)
+
+    def expose(self) -> bytes:
+        """The page that Prometheus scrapes."""
+        nv = {labels: model.nv for labels, model in self._models.items() if labels[0]}
+        return generate_latest(self.registry) + format_nv_metrics(nv).encode()
+
+    def _create(self, labels: tuple[str, str]) -> ModelMetrics:
+        outcomes = ("success", "failure")
+        return ModelMetrics(
+            labels=labels,
+            requests={(p, code): self._requests.labels(*labels, p, code) for p in PROTOCOLS for code in _CODES},
+            durations={
+                (p, outcome): self._durations.labels(*labels, p, outcome) for p in PROTOCOLS for outcome in outcomes
+            },
+            queue=self._queue.labels(*labels),
+            run=self._run.labels(*labels),
+            rows=self._rows.labels(*labels),
+        )
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"tidemill_{name}", text, (*_MODEL, *labels), registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"tidemill_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
+        return Histogram(f"tidemill_{name}", text, (*_MODEL, *labels), buckets=buckets, registry=self.registry)

@@ -1,0 +1,180 @@
+"""The composition root: builds a server of its parts, starts both faces, and takes it down without losing a request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Awaitable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tidemill.batching.record import Observer
+from tidemill.errors import ConfigError
+from tidemill.repository.repository import Events, Repository
+from tidemill.repository.served import ModelState, ServedModel
+from tidemill.serving.config import ServerConfig
+from tidemill.serving.grpc.server import bind, create_server
+from tidemill.serving.http.app import create_app
+from tidemill.serving.http.server import HttpServer, listen
+from tidemill.serving.logs import configure_logs
+from tidemill.serving.metrics import Metrics
+from tidemill.serving.service import Service
+
+__all__ = ["Server", "run"]
+
+_STATES = tuple(state.value for state in ModelState)
+_ANSWER_SECONDS = 1.0
+
+
+class Server:
+    """One server in the running event loop: `start`, `load`, then `stop`.
+
+    Attributes:
+        service: What both faces serve.
+        http_port: The port of REST, once started.
+        grpc_port: The port of gRPC, once started.
+    """
+
+    def __init__(self, repositories: Sequence[Path], config: ServerConfig) -> None:
+        """Build everything and start nothing.
+
+        Args:
+            repositories: Folders that hold models.
+            config: The operator's settings.
+
+        Raises:
+            ConfigError: A repository cannot be read.
+        """
+        self.config = config
+        metrics = Metrics()
+        self.service = Service(Repository.open(repositories, _events(metrics)), metrics, config)
+        self.http_port = 0
+        self.grpc_port = 0
+        self._http = HttpServer(create_app(self.service))
+        self._grpc: Any = create_server(self.service)
+
+    async def start(self) -> None:
+        """Listen on both ports; the server is live and not ready.
+
+        Raises:
+            ConfigError: A port cannot be taken.
+        """
+        listener = listen(self.config.host, self.config.http_port)
+        try:
+            self.grpc_port = bind(self._grpc, self.config.host, self.config.grpc_port)
+        except ConfigError:
+            listener.close()
+            raise
+        self.http_port = listener.getsockname()[1]
+        await self._http.start(listener)
+        await self._grpc.start()
+
+    async def load(self) -> None:
+        """Load and warm all models; afterwards the server is ready if they are."""
+        await self.service.load()
+
+    async def stop(self, hurry: asyncio.Event | None = None) -> None:
+        """Become not ready, serve on for the drain window, refuse, let requests in flight finish, and end.
+
+        Args:
+            hurry: Once set, nothing is waited for any longer.
+        """
+        hurry = hurry or asyncio.Event()
+        self.service.drain()
+        self._http.part_from_clients()
+        await _first(hurry.wait(), asyncio.sleep(self.config.drain_window_seconds))
+        self.service.refuse()
+        ended = asyncio.gather(self._http.finish(), self._grpc.stop(self.config.drain_limit_seconds))
+        await _first(hurry.wait(), asyncio.sleep(self.config.drain_limit_seconds), asyncio.shield(ended))
+        # What still waits for a run is told so now; answers need a moment to leave.
+        self.service.close()
+        await _first(ended, asyncio.sleep(_ANSWER_SECONDS))
+        await asyncio.gather(self._http.abandon(), self._grpc.stop(0))
+
+    def __str__(self) -> str:
+        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+        return f"http://{host}:{self.http_port} and grpc://{host}:{self.grpc_port}"
+
+
+def run(repositories: Sequence[Path], config: ServerConfig) -> int:
+    """Serve until SIGTERM or SIGINT; a second signal ends at once.
+
+    Args:
+        repositories: Folders that hold models.
+        config: The operator's settings.
+
+    Returns:
+        The process's exit status.
+
+    Raises:
+        ConfigError: A repository or a port cannot be used.
+    """
+    import uvloop
+
+    configure_logs(config.log_level, config.log_format)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(repositories, config))
+    return 0
+
+
+async def _serve(repositories: Sequence[Path], config: ServerConfig) -> None:
+    stopping, hurry = asyncio.Event(), asyncio.Event()
+    with _signals(stopping, hurry):
+        server = Server(repositories, config)
+        await server.start()
+        loading = asyncio.create_task(server.load())
+        await _first(stopping.wait(), asyncio.shield(loading))
+        if loading.done():
+            loading.result()
+            _tell(server)
+        await stopping.wait()
+        loading.cancel()
+        await server.stop(hurry)
+
+
+def _tell(server: Server) -> None:
+    reason = server.service.not_ready_reason()
+    state = f"is not ready ({reason}), listening" if reason else f"serves {len(server.service.model_names())} model(s)"
+    print(f"tidemill {state} on {server}", flush=True)
+
+
+def _events(metrics: Metrics) -> Events:
+    def on_state(served: ServedModel) -> None:
+        metrics.model(served.name, served.version)
+        metrics.set_state(served.name, served.version, served.state.value, _STATES)
+        if served.state is ModelState.READY:
+            metrics.loaded(served.name, served.version, served.load_seconds)
+            metrics.watch_depth(served.name, served.version, lambda: served.queued)
+
+    def observer(served: ServedModel) -> Observer:
+        return metrics.model(served.name, served.version).on_batch
+
+    return Events(on_state, observer)
+
+
+@contextlib.contextmanager
+def _signals(*events: asyncio.Event) -> Iterator[None]:
+    """Set the next event at every SIGTERM or SIGINT."""
+    loop = asyncio.get_running_loop()
+    coming = iter(events)
+
+    def on_signal() -> None:
+        if event := next(coming, None):
+            event.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def _first(*awaitables: Awaitable[Any]) -> None:
+    """Return when one of them is done, and cancel the others."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()

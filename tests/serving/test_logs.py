@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tidemill.serving.logs import configure_logs
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    root, own = logging.getLogger(), logging.getLogger("tidemill")
+    before = root.handlers[:], root.level, own.level
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    own.setLevel(before[2])
+
+
+def test_json_lines_carry_extras_and_exceptions(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("info", "json")
+    log = logging.getLogger("tidemill.test")
+    log.info("loaded %s", "é", extra={"model": "m"})
+    log.debug("not shown")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        log.exception("failed")
+    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (first["level"], first["logger"], first["message"], first["model"]) == (
+        "info",
+        "tidemill.test",
+        "loaded é",
+        "m",
+    )
+    assert "ValueError: broken" in second["exception"]
+
+
+def test_libraries_are_heard_from_warnings_on(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("debug", "text")
+    logging.getLogger("uvicorn.error").info("quiet")
+    logging.getLogger("uvicorn.error").warning("heard")
+    logging.getLogger("tidemill.x").debug("own")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[2] for line in lines] == ["heard", "own"]

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import tritonclient.grpc.aio as grpc_client
+from tritonclient.utils import InferenceServerException
+from prometheus_client.parser import text_string_to_metric_families
+
+from tidemill.batching import BatchRecord
+from tidemill.serving.metrics import Metrics
+
+WriteModel = Callable[..., Path]
+
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def series(page: str) -> Series:
+    samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+    # The parser appends to counters what Triton's names lack.
+    return {
+        (
+            sample.name.removesuffix("_total") if sample.name.startswith("nv_") else sample.name,
+            frozenset(sample.labels.items()),
+        ): sample.value
+        for sample in samples
+    }
+
+
+def value(found: Series, name: str, **labels: str) -> float:
+    return sum(number for (n, given), number in found.items() if n == name and labels.items() <= dict(given).items())
+
+
+def test_every_series_stands_at_zero_from_the_start() -> None:
+    metrics = Metrics()
+    metrics.model("m", "1")
+    found = series(metrics.expose().decode())
+    of_model = {key: number for key, number in found.items() if ("model", "m") in key[1]}
+    assert not any(number for (name, _), number in of_model.items() if not name.endswith("_created"))
+    for reason in ("REJECTED", "CANCELED", "BACKEND", "OTHER"):
+        key = ("nv_inference_request_failure", frozenset({"model": "m", "version": "1", "reason": reason}.items()))
+        assert found[key] == 0
+
+
+def test_rows_runs_and_requests_are_counted_apart() -> None:
+    metrics = Metrics()
+    model = metrics.model("m", "1")
+    model.on_batch(BatchRecord(rows=8, queue_seconds=(0.001,) * 4, run_seconds=0.002, failures=0))
+    for _ in range(4):
+        model.on_request("rest", "ok", 0.004)
+    found = series(metrics.expose().decode())
+    assert value(found, "tidemill_batch_size_count", model="m") == 1
+    assert value(found, "tidemill_batch_size_sum", model="m") == 8
+    assert value(found, "tidemill_queue_duration_seconds_count", model="m") == 4
+    assert value(found, "tidemill_request_duration_seconds_count", model="m", outcome="success") == 4
+    assert value(found, "nv_inference_count", model="m") == 8
+    assert value(found, "nv_inference_exec_count", model="m") == 1
+    assert value(found, "nv_inference_compute_infer_duration_us", model="m") == 8000
+
+
+def test_counts_outlive_a_reload_and_an_unknown_code_is_internal() -> None:
+    metrics = Metrics()
+    metrics.model("m", "1").on_request("grpc", "no such code", 1.0)
+    metrics.model("m", "1").on_request("grpc", "internal", 1.0)
+    found = series(metrics.expose().decode())
+    assert value(found, "tidemill_requests_total", model="m", protocol="grpc", code="internal") == 2
+
+
+def test_labels_are_escaped() -> None:
+    metrics = Metrics()
+    metrics.model('a"b\\c\nd', "1")
+    labels = frozenset({"model": 'a"b\\c\nd', "version": "1"}.items())
+    assert series(metrics.expose().decode())["nv_inference_count", labels] == 0
+
+
+REST_REQUESTS: list[tuple[str, str, dict[str, Any], str]] = [
+    ("gather", "ok", {"shape": [1], "data": [1]}, "gather"),
+    ("gather", "unprocessable", {"shape": [1], "data": [4]}, "gather"),
+    ("gather", "invalid_argument", {"shape": [1, 1], "data": [1]}, "gather"),
+    ("gather", "invalid_argument", {"shape": "malformed"}, "gather"),
+    ("nobody", "not_found", {"shape": [1], "data": [1]}, ""),
+]
+
+
+@pytest.mark.parametrize("protocol", ["rest", "grpc"])
+@pytest.mark.parametrize(("model", "code", "tensor", "label"), REST_REQUESTS)
+async def test_each_request_moves_one_counter_by_one(
+    write_model: WriteModel,
+    start_server: Any,
+    connect: Any,
+    protocol: str,
+    model: str,
+    code: str,
+    tensor: Any,
+    label: str,
+) -> None:
+    server = await start_server(write_model("gather"))
+    client: httpx.AsyncClient = connect(server)
+    before = series((await client.get("/metrics")).text)
+    if protocol == "rest":
+        body = {"inputs": [{"name": "x", "datatype": "INT64", **tensor}]}
+        await client.post(f"/v2/models/{model}/infer", json=body)
+    else:
+        await infer_over_grpc(server.grpc_port, model, tensor)
+    after = series((await client.get("/metrics")).text)
+    moved = {
+        key: after[key] - before[key]
+        for key in after
+        if key[0] == "tidemill_requests_total" and after[key] != before[key]
+    }
+    labels = {"model": label, "version": "1" if label else "", "protocol": protocol, "code": code}
+    assert moved == {("tidemill_requests_total", frozenset(labels.items())): 1.0}
+    outcome = "success" if code == "ok" else "failure"
+    assert value(after, "tidemill_request_duration_seconds_count", outcome=outcome, protocol=protocol) == 1
+    assert value(after, "nv_inference_request_success") == (1 if code == "ok" else 0)
+    assert value(after, "tidemill_model_state", model="gather", state="READY") == 1
+    assert value(after, "tidemill_inflight_requests") == 0
+
+
+async def infer_over_grpc(port: int, model: str, tensor: dict[str, Any]) -> None:
+    shape = tensor["shape"] if isinstance(tensor["shape"], list) else [-1]
+    x = grpc_client.InferInput("x", shape, "INT64")
+    x._raw_content = np.array(tensor.get("data", [0]), np.int64).tobytes()
+    async with grpc_client.InferenceServerClient(f"127.0.0.1:{port}") as client:
+        try:
+            await client.infer(model, [x])
+        except InferenceServerException:
+            assert tensor["shape"] != [1] or model == "nobody" or tensor["data"] == [4]
