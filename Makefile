@@ -12,7 +12,7 @@ REPOSITORY ?= models
 MODELS ?= mlp minilm
 ARGS ?=
 
-.PHONY: help setup weights serve test check smoke proto bench clean
+.PHONY: help setup weights serve test check lint format types arrows smoke proto bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -36,11 +36,19 @@ serve: setup $(REPOSITORY)
 test: setup
 	$(BIN)/pytest $(ARGS)
 
-check: setup
+check: lint format types arrows
+
+lint: setup
 	$(BIN)/ruff check
+
+format: setup
 	$(BIN)/ruff format --check
+
+types: setup
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+
+arrows: setup
+	$(BIN)/lint-imports --no-logo
 
 smoke: setup
 	$(BIN)/pytest tests/test_smoke.py $(ARGS)

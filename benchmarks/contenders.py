@@ -119,7 +119,7 @@ def http(name: str, model: str, port: int, request: bytes, connections: int) -> 
     """A server on `port` under `connections` closed loops."""
     return Contender(
         model,
-        f"{name}, {connections} connections",
+        f"{name}, {connections} connection{'s' if connections > 1 else ''}",
         lambda seconds: Round.of(*drive(port, request, connections=connections, seconds=seconds)),
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def _value(k: float = 1.0) -> GraphPart:
 
 
 def _slow() -> GraphPart:
-    """y = x, after as many turns of a loop as the largest element of x says; 10,000 turns take about 0.2 s."""
+    """y = x, after as many turns of a loop as the largest element of x says; 1,000 turns take about 0.1 s."""
     body = helper.make_graph(
         [_node("Identity", ["keep"], "keep_on"), _node("MatMul", ["state", "eye"], "next")],
         "body",
@@ -139,6 +140,17 @@ GRAPHS: dict[str, Callable[..., GraphPart]] = {
     "slow": _slow,
     "tokens": _tokens,
 }
+
+
+@pytest.fixture
+def restored_logging() -> Iterator[None]:
+    """Puts back what `configure_logs` changes."""
+    root, own = logging.getLogger(), logging.getLogger("tidemill")
+    handlers, level, own_level = root.handlers[:], root.level, own.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    own.setLevel(own_level)
 
 
 @pytest.fixture(scope="session")

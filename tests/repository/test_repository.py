@@ -95,7 +95,7 @@ async def test_a_broken_model_disturbs_no_other_and_says_why(write_model: WriteM
 
 async def test_unknown_models_are_refused_with_a_suggestion(write_model: WriteModel) -> None:
     repository = Repository.open([write_model("two")])
-    with pytest.raises(ModelNotFound, match="unknown model 'tow'; did you mean 'two'?"):
+    with pytest.raises(ModelNotFound, match=r"unknown model 'tow'; did you mean 'two'\?"):
         repository.get("tow")
     with pytest.raises(ModelNotFound, match="served are two"):
         repository.get("../etc/passwd")
@@ -159,7 +159,7 @@ async def test_every_element_type_passes_unchanged(write_model: WriteModel, dtyp
 async def test_a_full_queue_refuses_and_closing_fails_what_waits(write_model: WriteModel) -> None:
     options = {"max_batch_size": 0, "batching": {"max_queue_size": 2}}
     repository = await loaded(write_model("slow", config=options))
-    running = [asyncio.ensure_future(infer(repository, "slow", f32(5_000, shape=(1, 1))))]
+    running = [asyncio.ensure_future(infer(repository, "slow", f32(1_000, shape=(1, 1))))]
     await asyncio.sleep(0)  # a turn for the request to be queued, and one for it to be taken
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -43,5 +43,5 @@ def test_faults_name_the_setting_and_where_it_came_from(
 
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read .*none.yaml"):
+    with pytest.raises(ConfigError, match=r"cannot read .*none\.yaml"):
         load_server_config(tmp_path / "none.yaml")

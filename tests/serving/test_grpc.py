@@ -123,7 +123,7 @@ async def test_what_is_not_offered_says_so(channel: Any) -> None:
 
 
 async def test_a_deadline_ends_the_wait(channel: Any) -> None:
-    request = messages.ModelInferRequest(model_name="slow", raw_input_contents=[np.float32(20_000).tobytes()])
+    request = messages.ModelInferRequest(model_name="slow", raw_input_contents=[np.float32(3_000).tobytes()])
     request.inputs.add(name="x", datatype="FP32", shape=[1, 1])
     found, _ = await code_and_text(call(channel, "ModelInfer", request, timeout=0.05))
     assert found == "DEADLINE_EXCEEDED"

@@ -2,21 +2,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from tidemill.serving.logs import configure_logs
 
-
-@pytest.fixture(autouse=True)
-def restored_logging() -> Iterator[None]:
-    root, own = logging.getLogger(), logging.getLogger("tidemill")
-    before = root.handlers[:], root.level, own.level
-    yield
-    root.handlers[:] = before[0]
-    root.setLevel(before[1])
-    own.setLevel(before[2])
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 
 def test_json_lines_carry_extras_and_exceptions(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,8 @@ import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc.aio as grpc_client
-from tritonclient.utils import InferenceServerException
 from prometheus_client.parser import text_string_to_metric_families
+from tritonclient.utils import InferenceServerException
 
 from tidemill.batching import BatchRecord
 from tidemill.serving.metrics import Metrics

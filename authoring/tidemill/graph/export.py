@@ -13,10 +13,9 @@ from onnx import helper, numpy_helper
 
 from tidemill.dtype import DType
 from tidemill.graph.dim import StaticDim, SymbolicDim
-from tidemill.graph.function import share_functions
 from tidemill.graph.ir import Body, Edge, Function, Node
-from tidemill.graph.liveness import live
 from tidemill.graph.naming import Namer
+from tidemill.graph.plan import make_plan
 from tidemill.graph.type import TensorType
 from tidemill.protocol.types import Array
 
@@ -47,27 +46,25 @@ def to_model(graph: Graph, *, weights: str = "external", dedup: str = "auto") ->
         raise ValueError(
             f"to_model(weights={weights!r}, dedup={dedup!r}): weights is 'external' or 'inputs', dedup 'auto' or 'off'"
         )
-    body = live(graph.body)
-    nodes = [*body.prologue, *(share_functions(body) if dedup == "auto" else body.nodes)]
-    callees = _callees(nodes)
-    functions = _name_functions(callees)
+    plan = make_plan(graph.body, dedup)
+    body, functions = plan.body, plan.functions
     outputs = {edge: spec.name for edge, spec in zip(body.outputs, graph.output_specs, strict=True)}
     weight_names = {body.weights[name]: spec.name for name, spec in graph.weight_specs.items() if name in body.weights}
     names = {edge: edge.hint for edge in body.inputs} | weight_names | outputs
     scope = _Scope(names, functions)
     proto = helper.make_graph(
-        nodes=[scope.node(node) for node in nodes],
+        nodes=[scope.node(node) for node in plan.nodes],
         name=graph.name,
         inputs=[_value_info(names[edge], edge.type) for edge in _declared(body, weights)],
         outputs=[_value_info(name, edge.type) for edge, name in outputs.items()],
         initializer=[
-            *scope.constants(nodes, body.constants),
+            *scope.constants(plan.nodes, body.constants),
             *(_external_tensor(name, edge.type) for edge, name in weight_names.items() if weights == "external"),
         ],
     )
     return helper.make_model(
         proto,
-        functions=[_function_proto(callee, functions) for callee in callees],
+        functions=[_function_proto(callee, functions) for callee in functions],
         opset_imports=_opsets(functions),
         ir_version=IR_VERSION,
         producer_name="tidemill",
@@ -132,29 +129,6 @@ def _function_proto(function: Function, functions: Mapping[Function, str]) -> on
 def _without(values: Mapping[Edge, Array], edges: Iterable[Edge]) -> dict[Edge, Array]:
     given = set(edges)
     return {edge: value for edge, value in values.items() if edge not in given}
-
-
-def _callees(nodes: Iterable[Node]) -> list[Function]:
-    """Every function that is called, each once, callees before callers."""
-    found: dict[Function, None] = {}
-
-    def visit(nodes: Iterable[Node]) -> None:
-        for node in nodes:
-            if node.callee is not None and node.callee not in found:
-                visit(node.callee.nodes)
-                found[node.callee] = None
-
-    visit(nodes)
-    return list(found)
-
-
-def _name_functions(functions: Sequence[Function]) -> dict[Function, str]:
-    namer = Namer()
-    return {function: namer.name(_identifier(function.name)) for function in functions}
-
-
-def _identifier(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "_.-" else "_" for letter in name)
 
 
 def _declared(body: Body, weights: str) -> Iterator[Edge]:

@@ -26,10 +26,9 @@ _Key: TypeAlias = tuple[object, ...]
 
 @dataclass(eq=False, slots=True)
 class _Block:
-    """A span as a candidate: what it takes from outside, what it gives, and the key of its body."""
+    """A span as a candidate, with what it takes from outside and what it gives."""
 
     span: Span
-    key: _Key = ()
     inputs: list[Edge] = field(default_factory=list)
     outputs: list[Edge] = field(default_factory=list)
     children: list[_Block] = field(default_factory=list)
@@ -67,19 +66,30 @@ class _Sharing:
 
     def claim(self) -> None:
         """Give a function to every group of equal blocks, the largest bodies first."""
-        groups: dict[_Key, list[_Block]] = {}
-        for block in self._blocks:
-            self._describe(block)
-            groups.setdefault(block.key, []).append(block)
         shared: list[_Block] = []
-        for group in sorted(groups.values(), key=lambda blocks: -blocks[0].size):
-            members = _apart([block for block in group if block.alive])
-            if len(members) > 1:
+        for alike in self._alike():
+            for members in self._equal(_apart([block for block in alike if block.alive])):
                 self._share(members)
                 shared.append(members[0])
         for block in shared:
             assert block.function is not None
             block.function.nodes = self.rewritten(block.span.start, block.span.end, block.children)
+
+    def _alike(self) -> list[list[_Block]]:
+        """Blocks that do the same in the same order, whatever they do it to; the largest first."""
+        numbers: dict[_Key, int] = {}
+        kinds = [numbers.setdefault(_kind(node), len(numbers)) for node in self._body.nodes]
+        groups: dict[tuple[int, ...], list[_Block]] = {}
+        for block in self._blocks:
+            groups.setdefault(tuple(kinds[block.span.start : block.span.end]), []).append(block)
+        return sorted(groups.values(), key=lambda blocks: -blocks[0].size)
+
+    def _equal(self, blocks: Sequence[_Block]) -> list[list[_Block]]:
+        """The groups of two and more whose bodies are equal to the last input."""
+        groups: dict[_Key, list[_Block]] = {}
+        for block in blocks if len(blocks) > 1 else ():
+            groups.setdefault(self._describe(block), []).append(block)
+        return [group for group in groups.values() if len(group) > 1]
 
     def rewritten(self, start: int, end: int, blocks: Sequence[_Block]) -> list[Node]:
         """The nodes from `start` to `end` with claimed blocks replaced by calls."""
@@ -119,8 +129,8 @@ class _Sharing:
         weights = {edge: self._weights[edge].removeprefix(prefix) for edge in block.inputs if edge in self._weights}
         return {edge: edge.hint for edge in block.inputs} | dict(block.span.arguments) | weights
 
-    def _describe(self, block: _Block) -> None:
-        """Find what flows in and out of a block, and write its body down with places instead of names."""
+    def _describe(self, block: _Block) -> _Key:
+        """Find what flows in and out of a block; returns what its nodes take, with places instead of names."""
         nodes = self._body.nodes[block.span.start : block.span.end]
         inside = {edge: ("inner", place) for place, edge in enumerate(_given(nodes))}
         taken = dict.fromkeys(edge for node in nodes for edge in node.inputs if edge is not None)
@@ -128,16 +138,14 @@ class _Sharing:
         block.inputs = sorted(outside, key=lambda edge: edge in self._weights)
         block.outputs = [edge for edge in inside if self._last_use.get(edge, -1) >= block.span.end]
         places = inside | {edge: ("outer", place) for place, edge in enumerate(block.inputs)}
-        block.key = (
-            tuple(self._node_key(node, places) for node in nodes),
+        return (
+            tuple(self._taken_key(edge, places) for node in nodes for edge in node.inputs),
             tuple(self._input_key(edge) for edge in block.inputs),
             tuple(inside[edge] for edge in block.outputs),
         )
 
-    def _node_key(self, node: Node, places: Mapping[Edge, tuple[str, int]]) -> _Key:
-        inputs = tuple(None if edge is None else places.get(edge) or self._constant_key(edge) for edge in node.inputs)
-        attributes = tuple(sorted(node.attributes.items()))
-        return (node.op, node.domain, id(node.callee), inputs, len(node.outputs), attributes)
+    def _taken_key(self, edge: Edge | None, places: Mapping[Edge, tuple[str, int]]) -> object:
+        return None if edge is None else places.get(edge) or self._constant_key(edge)
 
     def _input_key(self, edge: Edge) -> _Key:
         shape = tuple(edge.type.shape) if edge in self._weights else edge.type.rank
@@ -150,6 +158,12 @@ class _Sharing:
     def _is_small_constant(self, edge: Edge) -> bool:
         value: Array | None = self._body.constants.get(edge)
         return value is not None and value.nbytes <= _MAX_CONSTANT_BYTES
+
+
+def _kind(node: Node) -> _Key:
+    attributes = tuple(sorted(node.attributes.items()))
+    given = tuple(edge is not None for edge in node.inputs)
+    return (node.op, node.domain, id(node.callee), attributes, given, len(node.outputs))
 
 
 def _given(nodes: Sequence[Node]) -> list[Edge]:

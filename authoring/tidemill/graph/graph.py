@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 
 from tidemill.dtype import DType
+from tidemill.graph.buffer_value import BufferValue
 from tidemill.graph.calls import bind_arguments, resolve_weights
 from tidemill.graph.context import activate, as_tensor, current
 from tidemill.graph.dim import AlgebraicDim, Dim
 from tidemill.graph.extents import Extents
 from tidemill.graph.ir import Attribute, Body, Edge, Function, Node, Span
 from tidemill.graph.liveness import live
+from tidemill.graph.module import Module
 from tidemill.graph.naming import Namer, Naming
-from tidemill.graph.type import DeviceRef, TensorType
+from tidemill.graph.plan import SharedFunction, make_plan, shared_functions
+from tidemill.graph.type import BufferType, DeviceRef, TensorType, Type
 from tidemill.graph.value import TensorValue, Value
 from tidemill.graph.weight import Weight
 from tidemill.protocol.types import Array, TensorSpec
@@ -45,6 +48,7 @@ class Graph:
         input_types: The type of each input.
         path: Not used: graphs are not read from files.
         custom_extensions: Paths of operator libraries; kept for the session that loads the graph.
+        module: The module of graphs to add this one to, so that they are compiled over one set of weights.
         input_names: What the inputs are called; `input0`, `input1`, ... by default.
         naming: The names that a module tree gives to the weights and modules that are met.
 
@@ -59,10 +63,11 @@ class Graph:
         self,
         name: str,
         forward: Callable[..., Any] | None = None,
-        input_types: Sequence[TensorType] = (),
+        input_types: Sequence[Type] = (),
         path: object = None,
         *,
         custom_extensions: Sequence[object] = (),
+        module: Module | None = None,
         input_names: Sequence[str] | None = None,
         naming: Naming | None = None,
     ) -> None:
@@ -72,6 +77,7 @@ class Graph:
         self.custom_extensions = tuple(custom_extensions)
         self.naming = naming or Naming()
         self.body = Body(inputs=_input_edges(input_types, input_names))
+        self.updates: dict[str, str] = {}
         self.subgraphs: dict[str, Graph] = {}
         self.placeholders: set[str] = set()
         self._prefix: str | None = None
@@ -82,6 +88,9 @@ class Graph:
         self._output_names: tuple[str, ...] = ()
         self._function: Function | None = None
         self._path = ""
+        self._inputs = tuple(self._input(edge, type) for edge, type in zip(self.body.inputs, input_types, strict=True))
+        if module is not None:
+            module.add(self)
         if forward is not None:
             with self:
                 self.output(*_as_sequence(forward(*self.inputs)))
@@ -96,12 +105,12 @@ class Graph:
     @property
     def inputs(self) -> tuple[Value, ...]:
         """The inputs, in order."""
-        return tuple(TensorValue(edge, self) for edge in self.body.inputs)
+        return self._inputs
 
     @property
     def output_types(self) -> list[TensorType]:
         """The types of the outputs, in order."""
-        return [edge.type for edge in self.body.outputs]
+        return [edge.type for edge in self.body.outputs[: len(self.body.outputs) - len(self.updates)]]
 
     @property
     def is_subgraph(self) -> bool:
@@ -112,17 +121,25 @@ class Graph:
         """Set what the graph returns.
 
         Args:
-            *values: Graph values or weights.
+            *values: Graph values or weights. Buffers that were written to are returned besides, each as
+                `<input>.out`.
             names: What they are called: `output`, or `output_0`, `output_1`, ... by default.
 
         Raises:
             TypeError: One of them is no graph value.
             ValueError: The number of names differs, or a name is used twice.
         """
-        edges = [as_tensor(value).edge for value in values]
-        self._output_names = tuple(names) if names is not None else _default_names(len(edges))
-        if len(self._output_names) != len(edges) or len(set(self._output_names)) != len(edges):
-            raise ValueError(f"{len(edges)} outputs need as many different names, not {list(self._output_names)}")
+        given = tuple(names) if names is not None else _default_names(len(values))
+        if len(given) != len(values) or len(set(given)) != len(values):
+            raise ValueError(f"{len(values)} outputs need as many different names, not {list(given)}")
+        changed = {
+            f"{edge.hint}.out": (edge.hint, value.content)
+            for edge, value in zip(self.body.inputs, self._inputs, strict=True)
+            if isinstance(value, BufferValue) and value.is_changed
+        }
+        self.updates = {output: source for output, (source, _) in changed.items()}
+        self._output_names = (*given, *changed)
+        edges = [as_tensor(value).edge for value in (*values, *(content for _, content in changed.values()))]
         self.body.outputs = [self._own_output(edge, edges[:place]) for place, edge in enumerate(edges)]
 
     def add_weight(self, weight: Weight) -> TensorValue:
@@ -141,7 +158,7 @@ class Graph:
         self,
         name: str,
         forward: Callable[..., Any] | None = None,
-        input_types: Sequence[TensorType] = (),
+        input_types: Sequence[Type] = (),
         *,
         weight_prefix: str = "",
     ) -> Graph:
@@ -283,6 +300,17 @@ class Graph:
         weights = live(self.body).weights
         return {name: edge.type.spec(namer.name(name)) for name, edge in weights.items()}
 
+    @property
+    def functions(self) -> dict[str, SharedFunction]:
+        """The functions that the exported graph will have, by name: how often each is called and what that saves."""
+        return shared_functions(make_plan(self.body, dedup="auto"))
+
+    @property
+    def function_calls(self) -> dict[str, str]:
+        """The path of every module that is a call of a function in the exported graph, with the function's name."""
+        plan = make_plan(self.body, dedup="auto")
+        return {node.path: plan.functions[node.callee] for node in plan.nodes if node.callee is not None}
+
     def to_model_bytes(self) -> bytes:
         """The serialised ONNX model in which the weights are the last inputs."""
         from tidemill.graph.export import to_model  # onnx is slow to import and not needed for tracing
@@ -299,6 +327,10 @@ class Graph:
         self.body.nodes.append(node)
         return [TensorValue(edge, self) for edge in node.outputs]
 
+    def _input(self, edge: Edge, type: Type) -> Value:
+        value = TensorValue(edge, self)
+        return BufferValue(type, value) if isinstance(type, BufferType) else value
+
     def _own_output(self, edge: Edge, earlier: Sequence[Edge]) -> Edge:
         """An edge that only this output has; a copy where `edge` is an input, a weight or returned twice."""
         if edge.producer is not None and all(edge is not other for other in earlier):
@@ -311,21 +343,25 @@ class Graph:
         return name, False
 
 
-def _input_edges(types: Sequence[TensorType], names: Sequence[str] | None) -> list[Edge]:
+def _input_edges(types: Sequence[Type], names: Sequence[str] | None) -> list[Edge]:
     given = list(names) if names is not None else [f"input{place}" for place in range(len(types))]
     if len(given) != len(types) or len(set(given)) != len(given):
         raise ValueError(f"{len(types)} inputs need as many different names, not {given}")
     for name, type in zip(given, types, strict=True):
         _check_input(name, type)
-    return [Edge(type, name) for name, type in zip(given, types, strict=True)]
+    return [Edge(_content(type), name) for name, type in zip(given, types, strict=True)]
 
 
 def _check_input(name: str, type: object) -> None:
-    if not isinstance(type, TensorType):
-        raise TypeError(f"the type of input {name!r} must be a TensorType, not {type!r}")
+    if not isinstance(type, (TensorType, BufferType)):
+        raise TypeError(f"the type of input {name!r} must be a TensorType or a BufferType, not {type!r}")
     for axis, dim in enumerate(type.shape):
         if isinstance(dim, AlgebraicDim):
             raise ValueError(f"input {name!r} has {dim} on axis {axis}; an input's dim is a size or a name")
+
+
+def _content(type: Type) -> TensorType:
+    return TensorType(type.dtype, type.shape, type.device)
 
 
 def _default_names(count: int) -> tuple[str, ...]:

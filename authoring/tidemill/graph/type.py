@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from tidemill.dtype import DType
 from tidemill.graph.dim import AlgebraicDim, Dim, StaticDim
 from tidemill.graph.shape import Shape, ShapeLike
 from tidemill.protocol.types import TensorSpec
 
-__all__ = ["DeviceRef", "TensorType", "Type"]
+__all__ = ["BufferType", "DeviceRef", "TensorType", "Type"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class DeviceRef:
     __repr__ = __str__
 
 
-class TensorType:
-    """The type of a tensor.
+class Type:
+    """The type of a graph value: what tensors and buffers have in common.
 
     Args:
         dtype: The element type.
@@ -63,7 +63,7 @@ class TensorType:
 
     def __init__(self, dtype: DType, shape: ShapeLike, device: DeviceRef | None = None) -> None:
         if not isinstance(dtype, DType):
-            raise TypeError(f"TensorType needs a DType first, not {dtype!r} ({type(dtype).__name__})")
+            raise TypeError(f"{type(self).__name__} needs a DType first, not {dtype!r} ({type(dtype).__name__})")
         self.dtype = dtype
         self.shape = Shape(shape)
         self.device = device or DeviceRef.CPU()
@@ -78,15 +78,15 @@ class TensorType:
         """The product of the dims."""
         return self.shape.num_elements
 
-    def cast(self, dtype: DType) -> TensorType:
+    def cast(self, dtype: DType) -> Self:
         """The same shape and device with another element type."""
-        return TensorType(dtype, self.shape, self.device)
+        return type(self)(dtype, self.shape, self.device)
 
-    def with_shape(self, shape: ShapeLike) -> TensorType:
+    def with_shape(self, shape: ShapeLike) -> Self:
         """The same element type and device with another shape."""
-        return TensorType(self.dtype, shape, self.device)
+        return type(self)(self.dtype, shape, self.device)
 
-    def substitute(self, sizes: Mapping[str, Dim]) -> TensorType:
+    def substitute(self, sizes: Mapping[str, Dim]) -> Self:
         """This type with symbols replaced by the dims of `sizes`."""
         return self.with_shape(self.shape.substitute(sizes))
 
@@ -96,19 +96,44 @@ class TensorType:
 
     def __eq__(self, other: Any) -> bool:
         return (
-            isinstance(other, TensorType)
+            type(self) is type(other)
             and (self.dtype, self.device) == (other.dtype, other.device)
             and self.shape == other.shape
         )
 
     def __hash__(self) -> int:
-        return hash((self.dtype, tuple(self.shape), self.device))
+        return hash((type(self), self.dtype, tuple(self.shape), self.device))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(dtype={self.dtype.name}, shape={list(self.shape)}, device={self.device})"
 
 
-Type = TensorType
+class TensorType(Type):
+    """The type of a tensor, a value that never changes.
+
+    Args:
+        dtype: The element type.
+        shape: Sizes, names of symbolic dims, or Dims: `["batch", 4]`.
+        device: Where it lives; the host by default.
+    """
+
+    __slots__ = ()
+
+
+class BufferType(Type):
+    """The type of a buffer, an input that the graph may change in place.
+
+    Args:
+        dtype: The element type.
+        shape: Sizes, names of symbolic dims, or Dims.
+        device: Where it lives; the host by default.
+    """
+
+    __slots__ = ()
+
+    def as_tensor(self) -> TensorType:
+        """The type of the buffer's content."""
+        return TensorType(self.dtype, self.shape, self.device)
 
 
 def _spec_dim(dim: Dim) -> int | str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tidemill.dtype import DType
 from tidemill.graph.context import current_or_none
+from tidemill.graph.quantization import QuantizationEncoding
 from tidemill.graph.shape import Shape, ShapeLike
 from tidemill.graph.type import DeviceRef, TensorType
 from tidemill.graph.value import TensorValue
@@ -26,6 +28,7 @@ class Weight(TensorValue):
         device: Where it lives.
         quantization_encoding: How the bytes are packed, None for plain numbers.
         align: The alignment of its data in bytes, None for the dtype's own.
+        sharding_strategy: How it would be cut over several devices; kept, but never applied.
     """
 
     def __init__(
@@ -34,13 +37,16 @@ class Weight(TensorValue):
         dtype: DType,
         shape: ShapeLike,
         device: DeviceRef | None = None,
-        quantization_encoding: Any = None,
+        quantization_encoding: QuantizationEncoding | None = None,
         align: int | None = None,
+        sharding_strategy: Any = None,
     ) -> None:
         self.name = name
         self._type = TensorType(dtype, shape, device)
         self.quantization_encoding = quantization_encoding
-        self.align = align
+        self.align = align if align is not None or dtype is DType.string else dtype.align
+        self.sharding_strategy = sharding_strategy
+        self._declared = (dtype, Shape(shape))
 
     def __tensorvalue__(self) -> TensorValue:
         """The value of this weight in the graph being traced."""
@@ -71,6 +77,24 @@ class Weight(TensorValue):
     @shape.setter
     def shape(self, shape: ShapeLike) -> None:
         self._type = self._type.with_shape(shape)
+
+    @property
+    def original_dtype_and_shape(self) -> tuple[DType, Shape]:
+        """dtype and shape as they were declared, whatever was set since."""
+        return self._declared
+
+    def shard(self, devices: Sequence[DeviceRef]) -> list[Weight]:
+        """The weight cut over devices: itself for one.
+
+        Raises:
+            NotImplementedError: There are several; a model runs on one device here.
+        """
+        if len(list(devices)) == 1:
+            return [self]
+        raise NotImplementedError(
+            f"weight {self.name!r} can not be cut over {len(list(devices))} devices: a model runs on one device; "
+            "serve several instances of it instead"
+        )
 
     def __repr__(self) -> str:
         encoding = f", {self.quantization_encoding}" if self.quantization_encoding is not None else ""

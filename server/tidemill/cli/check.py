@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.errors import ConfigError, TidemillError
 
 if TYPE_CHECKING:
+    from tidemill.repository.layout import ModelFolder
     from tidemill.repository.plan import Plan
 
 __all__ = ["add_arguments", "execute"]
@@ -22,15 +24,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Verify a model's files, load it, and say how it would be served."""
-    from tidemill.repository.layout import scan_model
     from tidemill.repository.plan import make_plans
 
-    if not args.model.is_dir():
+    model = args.model.absolute()
+    if not model.is_dir():
         raise ConfigError(f"{args.model} is not a folder")
-    # The base that a model.yaml may name lies beside it.
-    siblings = [scan_model(path) for path in args.model.absolute().parent.iterdir() if path.is_dir()]
-    plans = [plan for plan in make_plans(siblings) if plan.name == args.model.absolute().name]
-    return max([_report(plan) for plan in plans], default=1)
+    plans = make_plans(list(_with_base(model)))
+    return max(_report(plan) for plan in plans if plan.name == model.name)
+
+
+def _with_base(model: Path) -> Iterator[ModelFolder]:
+    """The model's folder, and beside it that of the base which its model.yaml may name."""
+    from tidemill.bundle.config import load_config
+    from tidemill.repository.layout import name_fault, scan_model
+
+    folder = scan_model(model)
+    yield folder
+    base = load_config(folder.config_path).base
+    if base and not name_fault(base) and base != model.name and (model.parent / base).is_dir():
+        yield scan_model(model.parent / base)
 
 
 def _report(plan: Plan) -> int:

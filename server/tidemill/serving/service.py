@@ -60,6 +60,7 @@ class Service:
     def refuse(self) -> None:
         """Refuse new requests; those in flight go on."""
         self._refusing = True
+        self._announce()
 
     def close(self) -> None:
         """Let go of the models; what still waits in a queue fails with ShuttingDown."""
@@ -78,8 +79,18 @@ class Service:
         """Whether requests should be routed here."""
         return not self.not_ready_reason()
 
+    @property
+    def inflight(self) -> int:
+        """Requests that are in the server now."""
+        return self._inflight
+
+    @property
+    def refusing(self) -> bool:
+        """Whether the server has come to its end and takes no more requests."""
+        return self._refusing
+
     async def readiness_changed(self) -> None:
-        """Return when `ready` may have changed."""
+        """Return when `ready` or `refusing` may have changed."""
         await self._changed.wait()
 
     def server_metadata(self) -> ServerMetadata:
@@ -129,12 +140,16 @@ class Service:
         Raises:
             ShuttingDown: The server no longer takes requests.
             QueueFull: `max_inflight` requests are here already.
+            NotFound: There is no such model or version.
+            ModelNotReady: There is, but it is not ready.
         """
         started = self._clock()
         self._inflight += 1
         code = "internal"
         try:
             self._admit()
+            # A wrong address is told before anything that is wrong with the body.
+            self._repository.get(name, version)
             yield
             code = OK
         except TidemillError as error:

@@ -1,6 +1,7 @@
 """The operators: functions from graph values to graph values, to be called while a graph is traced."""
 
 from tidemill.graph.ops.activation import gelu, logsoftmax, relu, sigmoid, silu, softmax
+from tidemill.graph.ops.buffer import buffer_load, buffer_store, buffer_store_slice
 from tidemill.graph.ops.call import call
 from tidemill.graph.ops.constant import constant, range
 from tidemill.graph.ops.elementwise import (
@@ -78,6 +79,9 @@ __all__ = [
     "atan",
     "atanh",
     "broadcast_to",
+    "buffer_load",
+    "buffer_store",
+    "buffer_store_slice",
     "call",
     "cast",
     "ceil",

@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 from tidemill.bundle import Bundle
 from tidemill.driver import Buffer
 from tidemill.graph.graph import Graph
-from tidemill.graph.type import TensorType
+from tidemill.graph.module import Module as GraphModule
+from tidemill.graph.type import Type
 from tidemill.graph.weight import Weight
 from tidemill.nn.layer import loading, tracing, tree_walk
 from tidemill.nn.layer.layer import Layer
 from tidemill.nn.layer.loading import LoadReport
+from tidemill.nn.layer.summary import summarize
 
 __all__ = ["Module"]
 
@@ -89,6 +91,15 @@ class Module(Layer, ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.sublayers)} layers, {len(self.layer_weights)} weights)"
+
+    def summary(self, *input_types: Type) -> str:
+        """The modules that own weights as a table, with totals.
+
+        Args:
+            *input_types: The type of each argument of `__call__`; if given, the module is traced to show which modules
+                share a function.
+        """
+        return summarize(self, self.trace(*input_types) if input_types else None)
 
     def named_modules(self) -> Iterator[tuple[str, Module]]:
         """Every module of the tree once, breadth first from this one, with the prefix of its weights' full names."""
@@ -191,9 +202,11 @@ class Module(Layer, ABC):
 
     def trace(
         self,
-        *input_types: TensorType,
+        *input_types: Type,
         name: str | None = None,
+        module: GraphModule | None = None,
         custom_extensions: Iterable[Any] = (),
+        is_device_graph: bool = False,
         input_names: Sequence[str] | None = None,
         output_names: Sequence[str] | None = None,
     ) -> Graph:
@@ -202,29 +215,40 @@ class Module(Layer, ABC):
         Args:
             *input_types: The type of each positional argument.
             name: The graph's name; the class's qualified name by default.
+            module: The module of graphs to add it to, so that several are compiled over one set of weights.
             custom_extensions: Operator libraries that the graph uses.
+            is_device_graph: Has no meaning here and must be False.
             input_names: What the inputs are called; the parameters of `__call__` by default.
             output_names: What the outputs are called; by default the keys of a dict or the fields of a dataclass or
                 NamedTuple that `__call__` returns, else `output`, or `output_0`, `output_1`, ...
 
         Returns:
             The graph. Its weights have their full names, whatever was called before.
+
+        Raises:
+            TypeError: An input type is no TensorType or BufferType, or `__call__` returns something that is no value.
+            ValueError: The module of graphs has one of this name.
+            NotImplementedError: `is_device_graph` is set.
         """
-        return tracing.trace(
-            self,
-            input_types,
+        if is_device_graph:
+            raise NotImplementedError("is_device_graph=True: the execution provider decides what runs on the device")
+        options = tracing.TraceOptions(
             name=name or type(self).__qualname__,
+            module=module,
             custom_extensions=tuple(custom_extensions),
-            names=tracing.SignatureNames(input_names, output_names),
+            input_names=input_names,
+            output_names=output_names,
         )
+        return tracing.trace(self, input_types, options)
 
     def compile(
         self,
-        *input_types: TensorType,
+        *input_types: Type,
         session: tracing.Session[_Loaded],
         weights: Mapping[str, Any] | None = None,
         name: str | None = None,
         custom_extensions: Iterable[Any] = (),
+        is_device_graph: bool = False,
     ) -> _Loaded:
         """Trace the module and load the graph into a session.
 
@@ -234,17 +258,20 @@ class Module(Layer, ABC):
             weights: Values by full name; `state_dict()` by default.
             name: The graph's name; the class's qualified name by default.
             custom_extensions: Operator libraries that the graph uses.
+            is_device_graph: Has no meaning here and must be False.
 
         Returns:
             What the session makes of it: a `Model`.
         """
         registry = self.state_dict() if weights is None else weights
-        graph = self.trace(*input_types, name=name, custom_extensions=custom_extensions)
+        graph = self.trace(
+            *input_types, name=name, custom_extensions=custom_extensions, is_device_graph=is_device_graph
+        )
         return session.load(graph, weights_registry=registry)
 
     def bundle(
         self,
-        *input_types: TensorType,
+        *input_types: Type,
         weights: str | PathLike[str] | Mapping[str, Any] | None = None,
         name: str | None = None,
         input_names: Sequence[str] | None = None,

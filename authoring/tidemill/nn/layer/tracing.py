@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidemill import tree
 from tidemill.bundle import Bundle, GraphPart
 from tidemill.graph.graph import Graph
+from tidemill.graph.module import Module as GraphModule
 from tidemill.graph.naming import Naming
-from tidemill.graph.type import TensorType
+from tidemill.graph.type import Type
 from tidemill.graph.value import Value
 from tidemill.nn.layer.layer import Layer, parameter_names
 from tidemill.nn.layer.tree_walk import owned_weights, walk_modules
@@ -18,7 +19,7 @@ from tidemill.nn.layer.tree_walk import owned_weights, walk_modules
 if TYPE_CHECKING:
     from tidemill.nn.layer.module import Module
 
-__all__ = ["Session", "SignatureNames", "build_subgraph", "holds_modules", "pack", "trace"]
+__all__ = ["Session", "TraceOptions", "build_subgraph", "holds_modules", "pack", "trace"]
 
 _Loaded_co = TypeVar("_Loaded_co", covariant=True)
 
@@ -30,32 +31,31 @@ class Session(Protocol[_Loaded_co]):
         """Compile a graph over the values of its weights."""
 
 
-class SignatureNames(NamedTuple):
-    """What inputs and outputs are to be called; None to derive it."""
+@dataclasses.dataclass(frozen=True)
+class TraceOptions:
+    """How a module is traced; see `Module.trace`."""
 
-    inputs: Sequence[str] | None = None
-    outputs: Sequence[str] | None = None
+    name: str
+    module: GraphModule | None = None
+    custom_extensions: Sequence[Any] = ()
+    input_names: Sequence[str] | None = None
+    output_names: Sequence[str] | None = None
 
 
-def trace(
-    module: Module,
-    input_types: Sequence[TensorType],
-    *,
-    name: str,
-    custom_extensions: Sequence[Any],
-    names: SignatureNames,
-) -> Graph:
+def trace(module: Module, input_types: Sequence[Type], options: TraceOptions) -> Graph:
     """Run a module's `__call__` with symbolic values; see `Module.trace`."""
     graph = Graph(
-        name,
+        options.name,
         input_types=input_types,
-        custom_extensions=custom_extensions,
-        input_names=names.inputs or parameter_names(module.__call__, len(input_types)),
+        custom_extensions=options.custom_extensions,
+        input_names=options.input_names or parameter_names(module.__call__, len(input_types)),
         naming=_naming(module),
     )
     with graph:
         values, derived = _named_outputs(module(*graph.inputs))
-        graph.output(*values, names=names.outputs or derived)
+        graph.output(*values, names=options.output_names or derived)
+    if options.module is not None:
+        options.module.add(graph)
     return graph
 
 

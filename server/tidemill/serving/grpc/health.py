@@ -25,9 +25,9 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         return self._status()
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: ARG002, N802
-        """The status now and after every change."""
+        """The status now and after every change, until the server takes no more requests."""
         told = None
-        while True:
+        while not self._service.refusing:
             status = self._status()
             if status != told:
                 yield status

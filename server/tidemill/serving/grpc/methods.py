@@ -87,9 +87,9 @@ class _Answers:
     def _parsed_infer(self, data: bytes) -> Any:
         try:
             return _request("ModelInfer", data)
-        except InvalidArgument:
-            with self._service.track("grpc", "", ""):
-                raise
+        except InvalidArgument as error:
+            self._service.metrics.unknown.on_request("grpc", error.code, 0.0)
+            raise
 
 
 _METHODS = {method.name: method for method in rpc.METHODS}
