@@ -60,7 +60,7 @@ class TidemillError(Exception):
     code: ClassVar[str] = "internal"
 
 
-class InvalidArgument(TidemillError):
+class InvalidArgument(TidemillError, ValueError):
     """The request contradicts the protocol or the model's signature."""
 
     code = "invalid_argument"

@@ -136,11 +136,12 @@ async def test_a_bad_row_fails_alone(write_model: WriteModel) -> None:
     repository.close()
 
 
-async def test_rows_over_a_limit_that_nobody_set_are_run_in_parts(write_model: WriteModel) -> None:
+async def test_a_limit_that_nobody_set_refuses_no_request(write_model: WriteModel) -> None:
     write_model("two", "limited", config={"max_batch_size": 4})
     repository = await loaded(write_model("two"))
     x = np.arange(142, dtype=np.float32).reshape(71, 2)
-    np.testing.assert_array_equal((await infer(repository, "two", x)).outputs["z"], 2 * x)
+    for answer in await asyncio.gather(*(infer(repository, "two", x) for _ in range(3))):
+        np.testing.assert_array_equal(answer.outputs["z"], 2 * x)
     with pytest.raises(InvalidArgument, match="71 rows, the model takes at most 4"):
         await infer(repository, "limited", x)
     repository.close()

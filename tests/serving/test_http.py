@@ -226,6 +226,18 @@ async def test_encodings_that_are_refused(client: httpx.AsyncClient, encoding: s
     assert (answer.headers.get("accept-encoding") == "gzip, deflate") is (status == 415)
 
 
+@pytest.mark.parametrize(
+    "raw", [b"GARBAGE\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"]
+)
+async def test_what_is_no_http_is_told_so(shared_server: Server, raw: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", shared_server.http_port)
+    writer.write(raw)
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["error"]
+
+
 @pytest.mark.parametrize("accepted", ["gzip", "deflate", "identity"])
 @pytest.mark.parametrize("rows", [1, 2000, 20_000])
 async def test_large_answers_are_compressed_if_accepted(shared_server: Server, accepted: str, rows: int) -> None:

@@ -4,6 +4,7 @@ from tidemill.graph import ops
 from tidemill.graph.buffer_value import BufferValue
 from tidemill.graph.dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDim
 from tidemill.graph.graph import Graph
+from tidemill.graph.layout import ConvInputLayout, FilterLayout
 from tidemill.graph.module import Module
 from tidemill.graph.quantization import QuantizationEncoding
 from tidemill.graph.shape import Shape, ShapeLike
@@ -15,9 +16,11 @@ __all__ = [
     "AlgebraicDim",
     "BufferType",
     "BufferValue",
+    "ConvInputLayout",
     "DeviceRef",
     "Dim",
     "DimLike",
+    "FilterLayout",
     "Graph",
     "Module",
     "QuantizationEncoding",

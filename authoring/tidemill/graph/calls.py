@@ -64,8 +64,13 @@ def _bind(edge: Edge, value: TensorValue, sizes: dict[str, Dim]) -> bool:
 
 def _check_known(caller: Graph, callee: Graph, name: str, edge: Edge) -> None:
     known = caller.naming.weights
-    if caller.is_subgraph or not known:
+    if caller.is_subgraph or (not known and name not in callee.placeholders):
         return
+    if name in callee.placeholders and name not in known:
+        raise ValueError(
+            f"call to {callee.name}: its placeholder weights ({', '.join(sorted(callee.placeholders))}) need a prefix, "
+            "as in ops.call(subgraph, x, prefix='layers.0.')"
+        )
     if name not in known:
         close = get_close_matches(name, known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""

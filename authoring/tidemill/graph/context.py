@@ -94,13 +94,13 @@ def as_tensor(value: Any) -> TensorValue:
     if convert is not None:
         result: TensorValue = convert()
         return result
-    kind = getattr(getattr(value, "dtype", None), "name", None) or type(value).__name__
-    if kind == type(value).__name__ and not isinstance(value, (bool, int, float)):
+    dtype = getattr(getattr(value, "dtype", None), "name", None)
+    if dtype is None and not isinstance(value, (bool, int, float)):
         raise TypeError(
-            f"TensorValue() argument must be a graph.TensorValue or a graph.Weight, not {type(value).__name__!r}"
+            f"TensorValue() argument must be a graph.TensorValue, or a graph.Weight, not {type(value).__name__!r}"
         )
     raise TypeError(
-        f"TensorValue() can not be created directly from a {kind!r}. "
+        f"TensorValue() can not be created directly from a {dtype or type(value).__name__!r}. "
         "Use ops.constant to convert to a TensorValue with a specific dtype."
     )
 

@@ -1,6 +1,7 @@
 """From a traced graph to an ONNX model; the only writer of nodes, functions and initializers.
 
-Versions are fixed, not onnx's newest: IR 10 and opset 21 are what every supported ONNX Runtime reads.
+Versions are fixed, not onnx's newest: IR 10 and opset 21 are what every supported ONNX Runtime reads. A model has a
+later opset only if an operator in it needs that.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ IR_VERSION = 10
 OPSET = 21
 FUNCTION_DOMAIN = "tidemill.functions"
 
+# The operators that OPSET lacks, and the opset that they came with.
+_NEWER = {"Attention": 23, "RMSNormalization": 23, "RotaryEmbedding": 23}
+
 
 def to_model(graph: Graph, *, weights: str = "external", dedup: str = "auto") -> onnx.ModelProto:
     """Write a graph as an ONNX model.
@@ -48,6 +52,7 @@ def to_model(graph: Graph, *, weights: str = "external", dedup: str = "auto") ->
         )
     plan = make_plan(graph.body, dedup)
     body, functions = plan.body, plan.functions
+    opsets = _opsets(functions, [plan.nodes, *(function.nodes for function in functions)])
     outputs = {edge: spec.name for edge, spec in zip(body.outputs, graph.output_specs, strict=True)}
     weight_names = {body.weights[name]: spec.name for name, spec in graph.weight_specs.items() if name in body.weights}
     names = {edge: edge.hint for edge in body.inputs} | weight_names | outputs
@@ -64,8 +69,8 @@ def to_model(graph: Graph, *, weights: str = "external", dedup: str = "auto") ->
     )
     return helper.make_model(
         proto,
-        functions=[_function_proto(callee, functions) for callee in functions],
-        opset_imports=_opsets(functions),
+        functions=[_function_proto(callee, functions, opsets) for callee in functions],
+        opset_imports=opsets,
         ir_version=IR_VERSION,
         producer_name="tidemill",
     )
@@ -110,7 +115,9 @@ class _Scope:
         return f"{path}.{node.op}" if path and path != self._path else node.op
 
 
-def _function_proto(function: Function, functions: Mapping[Function, str]) -> onnx.FunctionProto:
+def _function_proto(
+    function: Function, functions: Mapping[Function, str], opsets: Sequence[onnx.OperatorSetIdProto]
+) -> onnx.FunctionProto:
     inputs = Namer()
     scope = _Scope({edge: inputs.name(function.names[edge]) for edge in function.inputs}, functions, function.path)
     constants = scope.constants(function.nodes, _without(function.constants, function.inputs))
@@ -122,7 +129,7 @@ def _function_proto(function: Function, functions: Mapping[Function, str]) -> on
         [scope.value(edge) for edge in function.inputs],
         [scope.value(edge) for edge in function.outputs],
         nodes,
-        _opsets(functions),
+        opsets,
     )
 
 
@@ -161,6 +168,8 @@ def _param(dim: object) -> str | None:
     return dim.name if isinstance(dim, SymbolicDim) else None
 
 
-def _opsets(functions: Mapping[Function, str]) -> list[onnx.OperatorSetIdProto]:
+def _opsets(functions: Mapping[Function, str], bodies: Iterable[Sequence[Node]]) -> list[onnx.OperatorSetIdProto]:
+    used = {node.op for nodes in bodies for node in nodes if not node.domain and node.callee is None}
+    opset = max([OPSET, *(since for op, since in _NEWER.items() if op in used)])
     own = [helper.make_opsetid(FUNCTION_DOMAIN, 1)] if functions else []
-    return [helper.make_opsetid("", OPSET), *own]
+    return [helper.make_opsetid("", opset), *own]

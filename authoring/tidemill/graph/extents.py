@@ -5,7 +5,8 @@ What only depends on the inputs goes into the prologue of the body, once; so equ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,15 @@ class Extents:
         if key not in self._hoisted:
             self._hoisted[key] = _Arithmetic(self._body, self._body.prologue, self._sources).vector(dims)
         return self._hoisted[key]
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forget at the end what was defined within: a block's values are gone after it."""
+        sources, late = dict(self._sources), set(self._late)
+        try:
+            yield
+        finally:
+            self._sources, self._late = sources, late
 
     def _define(self, dim: Dim, edge: Edge, axis: int) -> None:
         if isinstance(dim, SymbolicDim):

@@ -6,7 +6,7 @@ same dtype and rank, in the same order. Weights and everything else that flows i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -133,13 +133,13 @@ class _Sharing:
         """Find what flows in and out of a block; returns what its nodes take, with places instead of names."""
         nodes = self._body.nodes[block.span.start : block.span.end]
         inside = {edge: ("inner", place) for place, edge in enumerate(_given(nodes))}
-        taken = dict.fromkeys(edge for node in nodes for edge in node.inputs if edge is not None)
+        taken = dict.fromkeys(edge for node in nodes for edge in node.reads())
         outside = [edge for edge in taken if edge not in inside and not self._is_small_constant(edge)]
         block.inputs = sorted(outside, key=lambda edge: edge in self._weights)
         block.outputs = [edge for edge in inside if self._last_use.get(edge, -1) >= block.span.end]
         places = inside | {edge: ("outer", place) for place, edge in enumerate(block.inputs)}
         return (
-            tuple(self._taken_key(edge, places) for node in nodes for edge in node.inputs),
+            tuple(self._taken_key(edge, places) for edge in _slots(nodes)),
             tuple(self._input_key(edge) for edge in block.inputs),
             tuple(inside[edge] for edge in block.outputs),
         )
@@ -163,15 +163,25 @@ class _Sharing:
 def _kind(node: Node) -> _Key:
     attributes = tuple(sorted(node.attributes.items()))
     given = tuple(edge is not None for edge in node.inputs)
-    return (node.op, node.domain, id(node.callee), attributes, given, len(node.outputs))
+    blocks = tuple((name, len(block.inputs), tuple(map(_kind, block.nodes))) for name, block in node.blocks.items())
+    return (node.op, node.domain, id(node.callee), attributes, given, len(node.outputs), blocks)
 
 
 def _given(nodes: Sequence[Node]) -> list[Edge]:
-    return [edge for node in nodes for edge in node.outputs]
+    return [edge for node in nodes for edge in node.gives()]
+
+
+def _slots(nodes: Sequence[Node]) -> Iterator[Edge | None]:
+    """Every place where a node takes, or a block returns, a value."""
+    for node in nodes:
+        yield from node.inputs
+        for block in node.blocks.values():
+            yield from _slots(block.nodes)
+            yield from block.outputs
 
 
 def _last_uses(body: Body) -> dict[Edge, int]:
-    last = {edge: place for place, node in enumerate(body.nodes) for edge in node.inputs if edge is not None}
+    last = {edge: place for place, node in enumerate(body.nodes) for edge in node.reads()}
     return last | dict.fromkeys(body.outputs, len(body.nodes))
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidemill.graph.type import TensorType
 from tidemill.protocol.types import Array
 
-__all__ = ["Attribute", "Body", "Edge", "Function", "Node", "Span"]
+__all__ = ["Attribute", "Block", "Body", "Edge", "Function", "Node", "Span", "walk"]
 
 Attribute: TypeAlias = int | float | str | Sequence[int] | Sequence[float]
 
@@ -42,6 +42,7 @@ class Node:
         callee: The function that is called, if it is not an operator.
         path: Where in the module tree it stands; "" for the root or where it is not known.
         source: The user's line that asked for it, as "module:line".
+        blocks: Branches and loop bodies, by the name of the attribute that holds them.
     """
 
     op: str
@@ -52,6 +53,45 @@ class Node:
     callee: Function | None = None
     path: str = ""
     source: str = ""
+    blocks: Mapping[str, Block] = field(default_factory=dict)
+
+    def reads(self) -> Iterator[Edge]:
+        """What it needs from outside: the inputs that are given, then what its blocks see of what is around them."""
+        yield from (edge for edge in self.inputs if edge is not None)
+        for block in self.blocks.values():
+            yield from block.reads()
+
+    def gives(self) -> Iterator[Edge]:
+        """Its outputs, then every edge that only exists within its blocks."""
+        yield from self.outputs
+        for block in self.blocks.values():
+            yield from block.gives()
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """A branch or a loop body: nodes that run when the node that holds them says so, and see all values around it.
+
+    Attributes:
+        inputs: What each run of the block is given.
+        nodes: The operations.
+        outputs: What it returns; each is an output of one of its nodes.
+    """
+
+    inputs: tuple[Edge, ...]
+    nodes: Sequence[Node]
+    outputs: tuple[Edge, ...]
+
+    def reads(self) -> Iterator[Edge]:
+        """What it takes from the values around it."""
+        own = set(self.gives())
+        yield from (edge for node in self.nodes for edge in node.reads() if edge not in own)
+
+    def gives(self) -> Iterator[Edge]:
+        """Every edge that only exists within it."""
+        yield from self.inputs
+        for node in self.nodes:
+            yield from node.gives()
 
 
 @dataclass(slots=True)
@@ -115,3 +155,11 @@ class Function:
     constants: Mapping[Edge, Array]
     names: Mapping[Edge, str] = field(default_factory=dict)
     path: str = ""
+
+
+def walk(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Every node, with those in blocks right after the node that holds them."""
+    for node in nodes:
+        yield node
+        for block in node.blocks.values():
+            yield from walk(block.nodes)

@@ -14,7 +14,7 @@ def live(body: Body) -> Body:
     for node in reversed([*body.prologue, *body.nodes]):
         if needed.intersection(node.outputs):
             keep.add(node)
-            needed.update(edge for edge in node.inputs if edge is not None)
+            needed.update(node.reads())
     kept_before = [0]
     for node in body.nodes:
         kept_before.append(kept_before[-1] + (node in keep))

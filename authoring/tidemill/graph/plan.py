@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidemill.graph.function import share_functions
-from tidemill.graph.ir import Body, Function, Node
+from tidemill.graph.ir import Body, Function, Node, walk
 from tidemill.graph.liveness import live
 from tidemill.graph.naming import Namer
 
@@ -58,7 +58,7 @@ def make_plan(body: Body, dedup: str) -> Plan:
 def shared_functions(plan: Plan) -> dict[str, SharedFunction]:
     """The functions of a plan by name, with how often each is called and what that saves."""
     bodies = [plan.nodes, *(function.nodes for function in plan.functions)]
-    calls = Counter(node.callee for nodes in bodies for node in nodes if node.callee is not None)
+    calls = Counter(node.callee for nodes in bodies for node in walk(nodes) if node.callee is not None)
     return {
         name: SharedFunction(name, calls[function], len(function.nodes), (calls[function] - 1) * len(function.nodes))
         for function, name in plan.functions.items()
@@ -70,7 +70,7 @@ def _callees(nodes: Iterable[Node]) -> list[Function]:
     found: dict[Function, None] = {}
 
     def visit(nodes: Iterable[Node]) -> None:
-        for node in nodes:
+        for node in walk(nodes):
             if node.callee is not None and node.callee not in found:
                 visit(node.callee.nodes)
                 found[node.callee] = None

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from tidemill.dtype import DType
 from tidemill.graph.context import Builder, current
 from tidemill.graph.ir import Edge
-from tidemill.graph.ops import elementwise, indexing, linalg, promote, reduction, shaping
+from tidemill.graph.ops import division, elementwise, indexing, linalg, power, promote, reduction, shaping
 from tidemill.graph.shape import Shape, ShapeLike
 from tidemill.graph.type import DeviceRef, TensorType
 
@@ -163,16 +163,16 @@ class TensorValue(Value):
         return elementwise.div(other, self)
 
     def __floordiv__(self, other: promote.TensorLike) -> TensorValue:
-        return elementwise.floor_div(self, other)
+        return division.floor_div(self, other)
 
     def __rfloordiv__(self, other: promote.TensorLike) -> TensorValue:
-        return elementwise.floor_div(other, self)
+        return division.floor_div(other, self)
 
     def __mod__(self, other: promote.TensorLike) -> TensorValue:
-        return elementwise.mod(self, other)
+        return division.mod(self, other)
 
     def __rmod__(self, other: promote.TensorLike) -> TensorValue:
-        return elementwise.mod(other, self)
+        return division.mod(other, self)
 
     def __divmod__(self, other: promote.TensorLike) -> tuple[TensorValue, TensorValue]:
         return self // other, self % other
@@ -181,10 +181,10 @@ class TensorValue(Value):
         return other // self, other % self
 
     def __pow__(self, other: promote.TensorLike) -> TensorValue:
-        return elementwise.pow(self, other)
+        return power.pow(self, other)
 
     def __rpow__(self, other: promote.TensorLike) -> TensorValue:
-        return elementwise.pow(other, self)
+        return power.pow(other, self)
 
     def __matmul__(self, other: promote.TensorLike) -> TensorValue:
         return linalg.matmul(self, other)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
+import sys
 from pathlib import Path
 
 __all__ = ["add_arguments", "execute"]
@@ -29,6 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Serve the models of a repository until SIGTERM."""
+    # The first process of a container never gets a signal that it does not handle. Until the server handles SIGTERM,
+    # which takes about a second of imports, it ends the process.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        return _serve(args)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _serve(args: argparse.Namespace) -> int:
     from tidemill.serving.config import ServerConfig, load_server_config
     from tidemill.serving.run import run
 

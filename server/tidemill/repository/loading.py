@@ -76,9 +76,12 @@ def start(
     """
     options = _batching_options(config, proof)
     batcher = Batcher(instance.run, options, instances=config.instances, clock=clock, observer=observer)
-    # A limit that nobody asked for must not refuse a request, only cut it into parts.
-    most_rows = options.max_batch_size if config.max_batch_size is None else 0
-    return RunningModel(instance, batcher, proof, most_rows=most_rows)
+    if not proof.batchable or config.max_batch_size is not None:
+        return RunningModel(instance, proof, batcher)
+    # A limit that nobody asked for says how far requests are joined, not how large one may be.
+    alone = BatchingOptions(max_batch_size=0, max_queue_size=options.max_queue_size)
+    large = Batcher(instance.run, alone, clock=clock, observer=observer)
+    return RunningModel(instance, proof, batcher, large=(options.max_batch_size + 1, large))
 
 
 def _warm_with_samples(instance: Instance) -> None:

@@ -1,10 +1,9 @@
-"""A loaded bundle with its batcher: what several served models may share; knows no names of models and no requests."""
+"""A loaded bundle with its batchers: what several served models may share; knows no names of models and no requests."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-
-import numpy as np
 
 from tidemill.batching.batcher import Batcher
 from tidemill.engine.batchability import BatchProof
@@ -20,26 +19,34 @@ class RunningModel:
     Attributes:
         inputs: The graph's inputs.
         outputs: The graph's outputs.
-        batcher: Where requests wait.
+        instance: The loaded graph.
         proof: What was found out about batching at load.
     """
 
-    def __init__(self, instance: Instance, batcher: Batcher, proof: BatchProof, *, most_rows: int) -> None:
+    def __init__(
+        self, instance: Instance, proof: BatchProof, batcher: Batcher, *, large: tuple[int, Batcher] | None = None
+    ) -> None:
         """Put an instance behind a batcher.
 
         Args:
             instance: The loaded graph.
-            batcher: Its queue.
             proof: Whether and along which symbol requests are joined.
-            most_rows: Larger requests are run in parts of so many rows; 0 to leave them whole.
+            batcher: Where requests wait.
+            large: From how many rows on requests wait in a batcher of their own, and that batcher; None if a request
+                must not be larger than `batcher` takes.
         """
         self.instance = instance
-        self.batcher = batcher
         self.proof = proof
         self.inputs: tuple[TensorSpec, ...] = instance.inputs
         self.outputs: tuple[TensorSpec, ...] = instance.outputs
+        self._batcher = batcher
+        self._large = large
         self._axis = proof.symbol if proof.batchable else None
-        self._most_rows = most_rows
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for a run."""
+        return sum(batcher.queued for batcher in self._batchers())
 
     async def run(
         self, feed: Mapping[str, Array], sizes: Mapping[str, int], deadline: float | None
@@ -55,15 +62,18 @@ class RunningModel:
             Arrays by output name.
         """
         rows = sizes[self._axis] if self._axis else 1
-        if not self._most_rows or rows <= self._most_rows:
-            return await self.batcher.infer(feed, rows, deadline)
-        return await self._run_in_parts(feed, rows, deadline)
+        if self._large and rows >= self._large[0]:
+            return await self._large[1].infer(feed, rows, deadline)
+        return await self._batcher.infer(feed, rows, deadline)
 
-    async def _run_in_parts(self, feed: Mapping[str, Array], rows: int, deadline: float | None) -> dict[str, Array]:
-        parts = []
-        # One part after the other, so that a large request leaves room for others between its parts.
-        for start in range(0, rows, self._most_rows):
-            end = min(start + self._most_rows, rows)
-            part = {name: array[start:end] for name, array in feed.items()}
-            parts.append(await self.batcher.infer(part, end - start, deadline))
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    async def drain(self) -> None:
+        """Take no more requests and return when all that were taken are answered."""
+        await asyncio.gather(*(batcher.drain() for batcher in self._batchers()))
+
+    def close(self) -> None:
+        """Take no more requests and fail those that wait with ShuttingDown."""
+        for batcher in self._batchers():
+            batcher.close()
+
+    def _batchers(self) -> tuple[Batcher, ...]:
+        return (self._batcher, self._large[1]) if self._large else (self._batcher,)

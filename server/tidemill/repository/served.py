@@ -80,7 +80,7 @@ class ServedModel:
     @property
     def queued(self) -> int:
         """Requests that wait for a run; those of a shared model count where it is owned."""
-        return self._running.batcher.queued if self._running and self._owned else 0
+        return self._running.queued if self._running and self._owned else 0
 
     def not_ready_reason(self) -> str:
         """Why requests are refused; "" if they are not."""
@@ -118,13 +118,13 @@ class ServedModel:
     async def drain(self) -> None:
         """Return when every request that was taken is answered."""
         if self._running and self._owned:
-            await self._running.batcher.drain()
+            await self._running.drain()
 
     def close(self) -> None:
         """Let go of the model; requests that still wait fail with ShuttingDown."""
         running, self._running = self._running, None
         if running and self._owned:
-            running.batcher.close()
+            running.close()
         if self._state is not ModelState.FAILED:
             self.advance(ModelState.UNAVAILABLE)
 

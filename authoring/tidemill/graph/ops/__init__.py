@@ -1,57 +1,56 @@
 """The operators: functions from graph values to graph values, to be called while a graph is traced."""
 
 from tidemill.graph.ops.activation import gelu, logsoftmax, relu, sigmoid, silu, softmax
+from tidemill.graph.ops.bitwise import bitwise_and, bitwise_not, bitwise_or, bitwise_xor
 from tidemill.graph.ops.buffer import buffer_load, buffer_store, buffer_store_slice
 from tidemill.graph.ops.call import call
 from tidemill.graph.ops.constant import constant, range
+from tidemill.graph.ops.conv import conv1d, conv2d, conv3d
+from tidemill.graph.ops.conv_transpose import conv1d_transpose, conv2d_transpose, conv3d_transpose
+from tidemill.graph.ops.division import floor_div, mod
 from tidemill.graph.ops.elementwise import (
     abs,
-    acos,
     add,
-    asin,
-    atan,
-    atanh,
     cast,
     ceil,
-    cos,
-    cosh,
+    clip,
     div,
     equal,
     erf,
     exp,
     floor,
-    floor_div,
     greater,
     greater_equal,
     is_inf,
     is_nan,
+    less,
+    less_equal,
     log,
-    log1p,
     logical_and,
     logical_not,
     logical_or,
     logical_xor,
     maximum,
     minimum,
-    mod,
     mul,
     negate,
     not_equal,
-    pow,
+    reciprocal,
     round,
     rsqrt,
-    sin,
-    sinh,
+    sign,
     sqrt,
     sub,
-    tan,
     tanh,
     trunc,
     where,
 )
 from tidemill.graph.ops.indexing import gather, slice_tensor
 from tidemill.graph.ops.linalg import linear, matmul, outer
+from tidemill.graph.ops.logarithm import expm1, log1p, logaddexp
 from tidemill.graph.ops.norm import layer_norm, rms_norm
+from tidemill.graph.ops.pooling import avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d
+from tidemill.graph.ops.power import pow
 from tidemill.graph.ops.reduction import argmax, argmin, max, mean, min, prod, sum
 from tidemill.graph.ops.shaping import (
     broadcast_to,
@@ -68,16 +67,26 @@ from tidemill.graph.ops.shaping import (
     transpose,
     unsqueeze,
 )
+from tidemill.graph.ops.trigonometry import acos, acosh, asin, asinh, atan, atanh, cos, cosh, sin, sinh, tan
 
 __all__ = [
     "abs",
     "acos",
+    "acosh",
     "add",
     "argmax",
     "argmin",
     "asin",
+    "asinh",
     "atan",
     "atanh",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
     "broadcast_to",
     "buffer_load",
     "buffer_store",
@@ -86,14 +95,22 @@ __all__ = [
     "cast",
     "ceil",
     "chunk",
+    "clip",
     "concat",
     "constant",
+    "conv1d",
+    "conv1d_transpose",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
     "cos",
     "cosh",
     "div",
     "equal",
     "erf",
     "exp",
+    "expm1",
     "flatten",
     "floor",
     "floor_div",
@@ -104,9 +121,12 @@ __all__ = [
     "is_inf",
     "is_nan",
     "layer_norm",
+    "less",
+    "less_equal",
     "linear",
     "log",
     "log1p",
+    "logaddexp",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -114,6 +134,9 @@ __all__ = [
     "logsoftmax",
     "matmul",
     "max",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
     "maximum",
     "mean",
     "min",
@@ -128,6 +151,7 @@ __all__ = [
     "prod",
     "range",
     "rebind",
+    "reciprocal",
     "relu",
     "reshape",
     "rms_norm",
@@ -135,6 +159,7 @@ __all__ = [
     "rsqrt",
     "shape_to_tensor",
     "sigmoid",
+    "sign",
     "silu",
     "sin",
     "sinh",

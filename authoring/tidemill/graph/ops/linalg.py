@@ -8,7 +8,7 @@ from tidemill.graph.context import as_tensor, current, emit
 from tidemill.graph.dim import Dim
 from tidemill.graph.fault import op_fault
 from tidemill.graph.ops.elementwise import mul
-from tidemill.graph.ops.promote import TensorLike, operands
+from tidemill.graph.ops.promote import TensorLike, cast_to, operands
 from tidemill.graph.ops.shaping import reshape, unsqueeze
 from tidemill.graph.shape import Shape
 from tidemill.graph.type import TensorType
@@ -46,15 +46,20 @@ def linear(x: TensorLike, weight: TensorLike, bias: TensorLike | None = None) ->
         [..., out].
     """
     value, matrix = operands("linear", x, weight)
+    if bias is not None:
+        value, shift = operands("linear", value, bias)
+        matrix = cast_to(matrix, value.dtype)
     if matrix.rank != 2 or value.rank < 1 or value.shape[-1] != matrix.shape[1]:
         raise op_fault(
             "linear",
             {"x": value, "weight": matrix},
-            f"weight (shape {matrix.shape}) must be [out, in] with in = {value.shape[-1] if value.rank else 'none'}, "
-            f"the last dim of x (shape {value.shape})",
+            "Matrix multiplication input "
+            f"lhs (shape {value.shape}) dimension at axis -1 (value {value.shape[-1] if value.rank else 'none'}) must "
+            f"match input rhs (shape {matrix.shape[::-1]}) dimension at axis -2 (value "
+            f"{matrix.shape[-1] if matrix.rank else 'none'}), which is the weight [out, in] transposed",
         )
     rows = reshape(value, (-1, matrix.shape[1])) if value.rank != 2 else value
-    inputs = [rows, matrix] if bias is None else [rows, matrix, as_tensor(bias)]
+    inputs = [rows, matrix] if bias is None else [rows, matrix, shift]
     product = emit("Gemm", inputs, _rows_type(rows, matrix), transB=1)
     return product if value.rank == 2 else reshape(product, (*value.shape[:-1], matrix.shape[0]))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidemill.dtype import DType
 from tidemill.graph.context import as_tensor, emit
 from tidemill.graph.fault import op_fault
-from tidemill.graph.ops.elementwise import add, mul, rsqrt
-from tidemill.graph.ops.promote import TensorLike
-from tidemill.graph.ops.reduction import mean
+from tidemill.graph.ops.elementwise import add
+from tidemill.graph.ops.promote import TensorLike, cast_to
 
 if TYPE_CHECKING:
     from tidemill.graph.value import TensorValue
@@ -36,13 +36,28 @@ def rms_norm(
     weight: TensorLike,
     epsilon: float,
     weight_offset: float = 0.0,
+    multiply_before_cast: bool = False,
 ) -> TensorValue:
-    """x / sqrt(mean(x^2) + epsilon) * (weight + weight_offset) over the last axis (Zhang and Sennrich, 2019)."""
+    """x / sqrt(mean(x^2) + epsilon) * (weight + weight_offset) over the last axis (Zhang and Sennrich, 2019).
+
+    The mean is taken in float32, or in float64 if that is the input's dtype.
+
+    Args:
+        input: [..., size], floating point.
+        weight: [size], of the same dtype.
+        epsilon: Added to the mean square.
+        weight_offset: Added to the weight.
+        multiply_before_cast: Whether dtypes below float32 are cast back after the product with the weight.
+    """
     value, scale = as_tensor(input), as_tensor(weight)
     _check_scale("rms_norm", value, scale)
-    power = mean(mul(value, value), axis=-1)
-    normal = mul(value, rsqrt(add(power, epsilon)))
-    return mul(normal, add(scale, weight_offset) if weight_offset else scale)
+    narrow = value.dtype.size_in_bytes < 4
+    wide = value if not narrow or not multiply_before_cast else cast_to(value, DType.float32)
+    if weight_offset:
+        scale = add(cast_to(scale, DType.float32) if narrow else scale, weight_offset)
+    scale = cast_to(scale, wide.dtype)
+    normal = emit("RMSNormalization", [wide, scale], wide.type, axis=-1, epsilon=float(epsilon))
+    return cast_to(normal, value.dtype)
 
 
 def _check_scale(op: str, value: TensorValue, scale: TensorValue) -> None:

@@ -21,7 +21,7 @@ from tidemill.graph.shape import Shape
 if TYPE_CHECKING:
     from tidemill.graph.value import TensorValue
 
-__all__ = ["TensorLike", "broadcast_shape", "cast_to", "is_weak", "operands", "weak_constant"]
+__all__ = ["TensorLike", "broadcast_shape", "cast_to", "check_numbers", "holds", "is_weak", "operands", "weak_constant"]
 
 TensorLike: TypeAlias = Any
 """A TensorValue, a Weight, a Python number or a numpy array."""
@@ -65,6 +65,13 @@ def cast_to(value: TensorValue, dtype: DType) -> TensorValue:
     return emit("Cast", [value], value.type.cast(dtype), to=dtype.onnx)
 
 
+def check_numbers(op: str, *values: TensorValue) -> None:
+    """Refuse what nothing computes with: bool, string, and the 8-bit floats, which are there to store."""
+    for value in values:
+        if value.dtype in (DType.bool, DType.string) or value.dtype.name.startswith("float8"):
+            raise op_fault(op, {"x": value}, f"takes numbers, not {value.dtype!r}; cast it first")
+
+
 def broadcast_shape(op: str, *values: TensorValue) -> Shape:
     """The shape that operands broadcast to by numpy's rules; ValueError if they do not."""
     rank = max(value.rank for value in values)
@@ -95,9 +102,9 @@ def _dim_at(value: TensorValue, axis: int, rank: int) -> Dim:
 
 
 def _promoted(op: str, lhs: TensorValue, rhs: TensorValue) -> DType:
-    if lhs.dtype is rhs.dtype or _holds(lhs.dtype, rhs.dtype):
+    if lhs.dtype is rhs.dtype or holds(lhs.dtype, rhs.dtype):
         return lhs.dtype
-    if _holds(rhs.dtype, lhs.dtype):
+    if holds(rhs.dtype, lhs.dtype):
         return rhs.dtype
     raise op_fault(
         op,
@@ -107,7 +114,7 @@ def _promoted(op: str, lhs: TensorValue, rhs: TensorValue) -> DType:
     )
 
 
-def _holds(wide: DType, narrow: DType) -> bool:
+def holds(wide: DType, narrow: DType) -> bool:
     """Whether every value of `narrow` is exactly a value of `wide`."""
     if DType.string in (wide, narrow) or wide is DType.bool:
         return False

@@ -11,6 +11,7 @@ import numpy as np
 from tidemill.driver import Buffer
 from tidemill.dtype import DType
 from tidemill.graph.dim import StaticDim
+from tidemill.graph.shape import Shape
 from tidemill.graph.weight import Weight
 from tidemill.weights import WeightData
 
@@ -36,7 +37,7 @@ def strict_fault(missing: Iterable[str], unexpected: Iterable[str], values: Mapp
     if lacking:
         parts.append(f"Missing required weights: {', '.join(lacking)}")
         empty = [name for name in lacking if name in values]
-        close = get_close_matches(lacking[0], left, n=1)
+        close = get_close_matches(lacking[0], list(values), n=1)
         if empty:
             parts.append(f"The value is None for: {', '.join(empty)}")
         elif close:
@@ -65,6 +66,8 @@ def check_value(name: str, weight: Weight, value: Any, alignment: int | None) ->
             f"The class type of '{name}' value ({type(value)}) is not an array type that we understand. "
             "Please use a numpy array or tidemill.driver.Buffer."
         )
+    if isinstance(value, WeightData):
+        return _weight_data_fault(name, weight, value)
     faults = [fault for fault in (_shape_fault(weight, _shape_of(value)), _dtype_fault(weight, value)) if fault]
     if faults:
         return f"Value provided to weight '{name}' had different {' and '.join(faults)}."
@@ -74,6 +77,16 @@ def check_value(name: str, weight: Weight, value: Any, alignment: int | None) ->
             "`weight_alignment` to `Module.load_state_dict()`."
         )
     return ""
+
+
+def _weight_data_fault(name: str, weight: Weight, value: WeightData) -> str:
+    """As `check_value`: packed bytes may have any shape, and a scalar may come as one element."""
+    packed = weight.quantization_encoding is not None or weight.dtype is value.dtype is DType.uint8
+    shapes = {tuple(weight.shape), tuple(Shape(value.shape))}
+    alike = packed or shapes == {(), (StaticDim(1),)} or not _shape_fault(weight, value.shape)
+    faults = [] if alike else [f"shape (expected={list(weight.shape)}, actual={list(Shape(value.shape))})"]
+    faults += [fault for fault in (_dtype_fault(weight, value),) if fault]
+    return f"Value provided to weight '{name}' had different {' and '.join(faults)}" if faults else ""
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:

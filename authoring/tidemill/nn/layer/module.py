@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tidemill.bundle import Bundle
 from tidemill.driver import Buffer
@@ -25,6 +25,17 @@ __all__ = ["Module"]
 _Loaded = TypeVar("_Loaded")
 
 
+class _Stored(NamedTuple):
+    """A value and the weight that it was checked against."""
+
+    value: Any
+    weight: Weight
+
+    def serves(self, weight: Weight) -> bool:
+        """Whether the value still is one for `weight`, which may have been replaced."""
+        return self.weight is weight or loading.fits(weight, self.value)
+
+
 @dataclass(slots=True)
 class _State:
     """What a module has registered: children by attribute, weights by local name, values by full name."""
@@ -33,7 +44,7 @@ class _State:
     weights: dict[str, Weight] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
     shared: dict[str, Weight] = field(default_factory=dict)
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, _Stored] = field(default_factory=dict)
 
 
 class Module(Layer, ABC):
@@ -129,9 +140,9 @@ class Module(Layer, ABC):
         weights = self.raw_state_dict()
         for name, weight in weights.items():
             weight.name = name
-            if name not in values or not loading.fits(weight, values[name]):
-                values[name] = self._initial(name, weight, auto_initialize)
-        return {name: values[name] for name in weights}
+            if name not in values or not values[name].serves(weight):
+                values[name] = _Stored(self._initial(name, weight, auto_initialize), weight)
+        return {name: values[name].value for name in weights}
 
     def load_state_dict(
         self,
@@ -354,7 +365,7 @@ class Module(Layer, ABC):
 
     def _load(self, name: str, weight: Weight, value: Any, override_encoding: bool) -> None:
         weight.name = name
-        self._state.values[name] = loading.stored_form(value)
+        self._state.values[name] = _Stored(loading.stored_form(value), weight)
         encoding = getattr(value, "quantization_encoding", None)
         if override_encoding and encoding is not None:
             weight.quantization_encoding = encoding

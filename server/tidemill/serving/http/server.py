@@ -8,7 +8,9 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tidemill.errors import ConfigError
 
@@ -18,6 +20,20 @@ _CLOSE = (b"connection", b"close")
 _KEEP_ALIVE_SECONDS = 75
 
 
+class HttpProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, with errors in the form of all others even where no HTTP could be read."""
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, and hang up."""
+        body = orjson.dumps({"error": msg})
+        head = (
+            f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+            "connection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+
 class HttpServer(uvicorn.Server):
     """Serves an ASGI application on sockets that are open already."""
 
@@ -25,7 +41,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=HttpProtocol,
                 lifespan="off",
                 log_config=None,
                 access_log=False,
