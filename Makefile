@@ -68,7 +68,7 @@ clean:
 $(REPOSITORY): | setup
 	rm -rf .cache/models
 	mkdir -p .cache $(dir $@)
-	for model in $(MODELS); do $(BIN)/tidemill build $$model --repository .cache/models >/dev/null || exit; done
+	$(BIN)/tidemill build $(MODELS) --repository .cache/models >/dev/null
 	mv .cache/models $@
 
 # Each stamp stands for one install that went through; touching its lock file renews it.

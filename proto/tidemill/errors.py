@@ -19,8 +19,10 @@
     ├── Cancelled
     ├── InferenceFailed          the run itself broke
     ├── LoadFailed
-    │   └── InvalidBundle
+    │   ├── InvalidBundle
+    │   └── MissingArtifact      what was to be compiled ahead of time was not
     └── ConfigError
+        └── PrecisionLost        fewer bits cost more exactness than is allowed
 
 Authoring code raises TypeError and ValueError at the wrong line instead.
 """
@@ -38,9 +40,11 @@ __all__ = [
     "InvalidArgument",
     "InvalidBundle",
     "LoadFailed",
+    "MissingArtifact",
     "ModelNotFound",
     "ModelNotReady",
     "NotFound",
+    "PrecisionLost",
     "QueueFull",
     "ShuttingDown",
     "TidemillError",
@@ -162,7 +166,15 @@ class InvalidBundle(LoadFailed):
     """The bundle's files contradict each other or its manifest."""
 
 
+class MissingArtifact(LoadFailed):
+    """Only models compiled ahead of time may be loaded, and this one was not."""
+
+
 class ConfigError(TidemillError):
     """A configuration file or flag is wrong; the message names the field."""
 
     code = "invalid_config"
+
+
+class PrecisionLost(ConfigError):
+    """A model in fewer bits is further from the original than the stated bound."""

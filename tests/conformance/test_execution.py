@@ -137,7 +137,8 @@ def test_a_model_is_called_as_observed(case: str, mlp: Model, observed: dict[str
         return
     with pytest.raises(ValueError) as caught:  # noqa: PT011  (the text is compared below)
         MLP_CASES[case](mlp)
-    assert f"{type(caught.value).__name__}: {caught.value}" == expected["observed"]
+    # Ours goes on where MAX stops: it names the input.
+    assert f"{type(caught.value).__name__}: {caught.value}".startswith(expected["observed"])
 
 
 def test_a_python_list_is_no_tensor(mlp: Model) -> None:
@@ -189,7 +190,7 @@ def test_equal_symbols_must_agree(rows: int, session: InferenceSession) -> None:
     """exec.symbol_mismatch, exec.symbol_mismatch_1, exec.symbol_ok: ONNX Runtime would broadcast."""
     model = Pair().compile(tensor("batch", 4), tensor("batch", 4), session=session)
     assert list(model.execute(ones(3, 4), ones(3, 4))[0].shape) == [3, 4]
-    with pytest.raises(ValueError, match=f"'batch'.*3.*{rows}"):
+    with pytest.raises(ValueError, match=f"'batch'.*it is {rows} in 'y' and 3 in 'x'"):
         model.execute(ones(3, 4), ones(rows, 4))
 
 

@@ -19,7 +19,8 @@ __all__ = ["Enclosed", "set_aside"]
 def set_aside(body: Body, extents: Extents) -> Iterator[list[Node]]:
     """Let everything that is appended to `body` within the with block go into the list that is given."""
     nodes, spans = body.nodes, body.spans
-    body.nodes, body.spans = aside, _ = [], []
+    aside: list[Node] = []
+    body.nodes, body.spans = aside, []
     try:
         with extents.scope():
             yield aside

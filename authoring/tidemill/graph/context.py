@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidemill.graph.ir import Attribute
+from tidemill.graph.ir import Attribute, Block
 from tidemill.graph.type import DeviceRef, TensorType
 from tidemill.protocol.types import Array
 
@@ -21,7 +21,15 @@ __all__ = ["Builder", "activate", "as_tensor", "current", "current_or_none", "em
 
 
 class Builder(Protocol):
-    """What operators need of a graph."""
+    """What operators need of a graph.
+
+    Attributes:
+        custom_extensions: The operator libraries that the graph will be loaded with.
+        seed: What the next random operator is seeded with, None before `ops.random.set_seed`.
+    """
+
+    custom_extensions: tuple[object, ...]
+    seed: int | None
 
     def append(
         self,
@@ -30,8 +38,12 @@ class Builder(Protocol):
         types: Sequence[TensorType],
         attributes: Mapping[str, Attribute],
         domain: str = "",
+        blocks: Mapping[str, Block] | None = None,
     ) -> list[TensorValue]:
         """Append a node and return its outputs, one per type."""
+
+    def block(self, types: Sequence[TensorType], forward: Callable[..., Sequence[TensorValue]]) -> Block:
+        """Trace a branch or a loop body, which is given values of `types` and sees every value of the graph."""
 
     def constant(self, array: Array, device: DeviceRef | None = None) -> TensorValue:
         """A value known at trace time."""
@@ -41,6 +53,9 @@ class Builder(Protocol):
 
     def add_weight(self, weight: Weight) -> TensorValue:
         """The value of a weight, which appears in the graph at its first use."""
+
+    def named_weight(self, name: str, type: TensorType, placeholder: bool = False) -> TensorValue:
+        """The value of a weight by its full name, which needs no owner."""
 
     def define(self, dim: Dim, value: TensorValue, axis: int) -> None:
         """Make a symbol known whose size only an intermediate value shows."""

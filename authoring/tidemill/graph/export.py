@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 
 from tidemill.dtype import DType
 from tidemill.graph.dim import StaticDim, SymbolicDim
-from tidemill.graph.ir import Body, Edge, Function, Node
+from tidemill.graph.ir import Block, Body, Edge, Function, Node, walk
 from tidemill.graph.naming import Namer
 from tidemill.graph.plan import make_plan
 from tidemill.graph.type import TensorType
@@ -95,6 +95,8 @@ class _Scope:
             domain=node.domain if node.callee is None else FUNCTION_DOMAIN,
         )
         proto.attribute.extend(helper.make_attribute(key, value) for key, value in node.attributes.items())
+        blocks = ((key, self._block(block, f"{proto.name}.{key}")) for key, block in node.blocks.items())
+        proto.attribute.extend(helper.make_attribute(key, block) for key, block in blocks)
         if node.source:
             proto.metadata_props.add(key="source", value=node.source)
         return proto
@@ -105,8 +107,15 @@ class _Scope:
         return self._names[edge]
 
     def constants(self, nodes: Sequence[Node], values: Mapping[Edge, Array]) -> list[onnx.TensorProto]:
-        used = dict.fromkeys(edge for node in nodes for edge in node.inputs if edge in values)
-        return [_tensor(values[edge], self.value(edge), edge.type.dtype) for edge in used if edge is not None]
+        used = dict.fromkeys(edge for node in nodes for edge in node.reads() if edge in values)
+        return [_tensor(values[edge], self.value(edge), edge.type.dtype) for edge in used]
+
+    def _block(self, block: Block, name: str) -> onnx.GraphProto:
+        nodes = [self.node(node) for node in block.nodes]
+        inputs, outputs = (
+            [_sizeless_info(self.value(edge), edge.type) for edge in edges] for edges in (block.inputs, block.outputs)
+        )
+        return helper.make_graph(nodes, name, inputs, outputs)
 
     def _node_hint(self, node: Node) -> str:
         path = node.path.removeprefix(f"{self._path}.") if self._path else node.path
@@ -164,12 +173,17 @@ def _value_info(name: str, type: TensorType) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, type.dtype.onnx, dims)
 
 
+def _sizeless_info(name: str, type: TensorType) -> onnx.ValueInfoProto:
+    """Without sizes, because a function's blocks serve calls of several."""
+    return helper.make_tensor_value_info(name, type.dtype.onnx, [None] * type.rank)
+
+
 def _param(dim: object) -> str | None:
     return dim.name if isinstance(dim, SymbolicDim) else None
 
 
 def _opsets(functions: Mapping[Function, str], bodies: Iterable[Sequence[Node]]) -> list[onnx.OperatorSetIdProto]:
-    used = {node.op for nodes in bodies for node in nodes if not node.domain and node.callee is None}
-    opset = max([OPSET, *(since for op, since in _NEWER.items() if op in used)])
-    own = [helper.make_opsetid(FUNCTION_DOMAIN, 1)] if functions else []
-    return [helper.make_opsetid("", opset), *own]
+    used = {(node.domain, node.op) for nodes in bodies for node in walk(nodes) if node.callee is None}
+    opset = max([OPSET, *(since for op, since in _NEWER.items() if ("", op) in used)])
+    domains = sorted({domain for domain, _ in used if domain} | ({FUNCTION_DOMAIN} if functions else set()))
+    return [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]

@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 
 from tidemill.dtype import DType
+from tidemill.graph.block import Enclosed, set_aside
 from tidemill.graph.buffer_value import BufferValue
 from tidemill.graph.calls import bind_arguments, resolve_weights
 from tidemill.graph.context import activate, as_tensor, current
-from tidemill.graph.dim import AlgebraicDim, Dim
+from tidemill.graph.dim import Dim
 from tidemill.graph.extents import Extents
-from tidemill.graph.ir import Attribute, Body, Edge, Function, Node, Span
+from tidemill.graph.ir import Attribute, Block, Body, Edge, Function, Node, Span
 from tidemill.graph.liveness import live
 from tidemill.graph.module import Module
 from tidemill.graph.naming import Namer, Naming
 from tidemill.graph.plan import SharedFunction, make_plan, shared_functions
+from tidemill.graph.signature import input_edges
 from tidemill.graph.type import BufferType, DeviceRef, TensorType, Type
 from tidemill.graph.value import TensorValue, Value
 from tidemill.graph.weight import Weight
@@ -76,7 +78,7 @@ class Graph:
         self.name = name
         self.custom_extensions = tuple(custom_extensions)
         self.naming = naming or Naming()
-        self.body = Body(inputs=_input_edges(input_types, input_names))
+        self.body = Body(inputs=input_edges(input_types, input_names))
         self.updates: dict[str, str] = {}
         self.subgraphs: dict[str, Graph] = {}
         self.placeholders: set[str] = set()
@@ -84,6 +86,8 @@ class Graph:
         self._owners: dict[str, Weight] = {}
         self._constants: dict[tuple[object, ...], Edge] = {}
         self._extents = Extents(self.body)
+        self._enclosed = Enclosed()
+        self.seed: int | None = None
         self._open = ExitStack()
         self._output_names: tuple[str, ...] = ()
         self._function: Function | None = None
@@ -139,7 +143,9 @@ class Graph:
         }
         self.updates = {output: source for output, (source, _) in changed.items()}
         self._output_names = (*given, *changed)
-        edges = [as_tensor(value).edge for value in (*values, *(content for _, content in changed.values()))]
+        results = [as_tensor(value) for value in (*values, *(content for _, content in changed.values()))]
+        self._enclosed.check(results)
+        edges = [value.edge for value in results]
         self.body.outputs = [self._own_output(edge, edges[:place]) for place, edge in enumerate(edges)]
 
     def add_weight(self, weight: Weight) -> TensorValue:
@@ -175,7 +181,7 @@ class Graph:
             raise ValueError(f"graph {self.name!r} already has a subgraph {name!r}; give each its own name")
         sub = Graph(name, input_types=input_types, naming=self.naming)
         sub._prefix = weight_prefix
-        sub.subgraphs = self.subgraphs
+        sub.subgraphs, sub.custom_extensions = self.subgraphs, self.custom_extensions
         if forward is not None:
             with sub:
                 sub.output(*_as_sequence(forward(*sub.inputs)))
@@ -191,11 +197,25 @@ class Graph:
         types: Sequence[TensorType],
         attributes: Mapping[str, Attribute],
         domain: str = "",
+        blocks: Mapping[str, Block] | None = None,
     ) -> list[TensorValue]:
         """Append a node and return its outputs, one per type."""
+        self._enclosed.check(inputs)
         edges = tuple(None if value is None else value.edge for value in inputs)
         outputs = tuple(Edge(type, op.lower()) for type in types)
-        return self._append(Node(op, edges, outputs, attributes, domain, path=self._path, source=_user_line()))
+        node = Node(op, edges, outputs, attributes, domain, path=self._path, source=_user_line(), blocks=blocks or {})
+        return self._append(node)
+
+    def block(self, types: Sequence[TensorType], forward: Callable[..., Sequence[TensorValue]]) -> Block:
+        """Trace a branch or a loop body, which is given values of `types` and sees every value of this graph."""
+        inputs = [Edge(type, "carried") for type in types]
+        with set_aside(self.body, self._extents) as nodes:
+            results = forward(*(TensorValue(edge, self) for edge in inputs))
+            self._enclosed.check(results)
+            # A block may only return what its own nodes give.
+            outputs = [self._append(Node("Identity", (one.edge,), (Edge(one.type, "output"),)))[0] for one in results]
+        self._enclosed.add(inputs, nodes)
+        return Block(tuple(inputs), nodes, tuple(value.edge for value in outputs))
 
     def constant(self, array: Array, device: DeviceRef | None = None) -> TensorValue:
         """A value known at trace time; equal ones are one."""
@@ -234,12 +254,17 @@ class Graph:
         if not isinstance(graph, Graph) or not graph.is_subgraph:
             raise ValueError(f"Only subgraphs can be called, {graph!r} is none: make it with add_subgraph")
         values = [as_tensor(argument) for argument in arguments]
+        self._enclosed.check(values)
         sizes = bind_arguments(graph.name, graph.body.inputs, values)
         weights = resolve_weights(self, graph, prefix)
         edges = tuple(value.edge for value in values) + tuple(weights)
         outputs = tuple(Edge(edge.type.substitute(sizes), graph.name) for edge in graph.body.outputs)
         path = prefix.rstrip(".") or self._path
         return self._append(Node(graph.name, edges, outputs, callee=graph.function(), path=path, source=_user_line()))
+
+    def named_weight(self, name: str, type: TensorType, placeholder: bool = False) -> TensorValue:
+        """The value of the weight `name`, which needs no owner; ValueError if it is there with another type."""
+        return TensorValue(self.weight_edge(name, type, placeholder), self)
 
     def weight_edge(self, name: str, type: TensorType, placeholder: bool = False) -> Edge:
         """The edge of the weight `name`, made at first use; ValueError if it is there with another type."""
@@ -341,27 +366,6 @@ class Graph:
         if self._prefix and name.startswith(self._prefix):
             return name[len(self._prefix) :], True
         return name, False
-
-
-def _input_edges(types: Sequence[Type], names: Sequence[str] | None) -> list[Edge]:
-    given = list(names) if names is not None else [f"input{place}" for place in range(len(types))]
-    if len(given) != len(types) or len(set(given)) != len(given):
-        raise ValueError(f"{len(types)} inputs need as many different names, not {given}")
-    for name, type in zip(given, types, strict=True):
-        _check_input(name, type)
-    return [Edge(_content(type), name) for name, type in zip(given, types, strict=True)]
-
-
-def _check_input(name: str, type: object) -> None:
-    if not isinstance(type, (TensorType, BufferType)):
-        raise TypeError(f"the type of input {name!r} must be a TensorType or a BufferType, not {type!r}")
-    for axis, dim in enumerate(type.shape):
-        if isinstance(dim, AlgebraicDim):
-            raise ValueError(f"input {name!r} has {dim} on axis {axis}; an input's dim is a size or a name")
-
-
-def _content(type: Type) -> TensorType:
-    return TensorType(type.dtype, type.shape, type.device)
 
 
 def _default_names(count: int) -> tuple[str, ...]:

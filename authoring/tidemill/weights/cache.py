@@ -19,7 +19,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidemill.weights.download import Source, download
@@ -69,7 +69,7 @@ class CacheOptions:
     """
 
     limit_bytes: int | None = None
-    store: StoreOptions = StoreOptions()
+    store: StoreOptions = field(default_factory=StoreOptions)
     progress: Progress = log_progress
     pause_seconds: float = 0.1
 
@@ -119,8 +119,11 @@ class Cache:
             DigestMismatch: The file has another digest; nothing is kept.
             OSError: It cannot be read or there is no room for it; the message says why, and nothing is kept.
         """
-        if sha256 is not None and (found := self._blob(sha256)):
-            return found
+        if sha256 is not None:
+            if not re.fullmatch("[0-9a-f]{64}", sha256):
+                raise ValueError(f"sha256 {sha256!r} must be 64 lower-case hex digits")
+            if found := self._blob(sha256):
+                return found
         source = Source(url, self.options.store)
         version = source.stat()
         while not (found := self._find(source, version, sha256)):

@@ -38,11 +38,10 @@ def store_config(scheme: str, environ: Mapping[str, str]) -> dict[str, str]:
 
     Returns:
         For s3 the profile of ~/.aws (AWS_PROFILE, AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE) where no variable says
-        otherwise; for az the variables of Azure's command line.
+        otherwise; for gs STORAGE_EMULATOR_HOST; for az the variables of Azure's command line.
     """
-    if scheme == "s3":
-        return _aws(environ)
-    return _azure(environ) if scheme == "az" else {}
+    readers = {"s3": _aws, "gs": _google, "az": _azure}
+    return readers[scheme](environ) if scheme in readers else {}
 
 
 def _aws(environ: Mapping[str, str]) -> dict[str, str]:
@@ -64,6 +63,14 @@ def _section(file: Path, name: str) -> dict[str, str]:
     parser = ConfigParser(interpolation=None)
     parser.read(file)  # a file that is not there counts as empty
     return dict(parser[name]) if parser.has_section(name) else {}
+
+
+def _google(environ: Mapping[str, str]) -> dict[str, str]:
+    host = environ.get("STORAGE_EMULATOR_HOST")
+    if not host:
+        return {}
+    # An emulator knows nobody, so nothing is signed.
+    return {"base_url": host if "://" in host else f"http://{host}", "skip_signature": "true"}
 
 
 def _azure(environ: Mapping[str, str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["FileChanged", "ObjectStore", "RemoteFile", "StoreOptions"]
 
 _LOGINS = {
-    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; AWS_SKIP_SIGNATURE=true for a public bucket",
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or AWS_SKIP_SIGNATURE=true if it is public",
     "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or run: gcloud auth application-default login",
     "az": "set AZURE_STORAGE_ACCOUNT with AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN",
 }
@@ -186,7 +186,7 @@ def _connect(url: str, options: StoreOptions, environ: Mapping[str, str]) -> Any
         ) from None
     scheme = scheme_of(url)
     config = store_config(scheme, environ)
-    plain = url.startswith("http://") or config.get("endpoint", "").startswith("http://")
+    plain = any(place.startswith("http://") for place in (url, *config.values()))
     settings: dict[str, Any] = {"config": config} if config else {}
     try:
         return from_url(url, client_options=_client(options, plain), retry_config=_retry(options), **settings)

@@ -13,21 +13,25 @@ __all__ = ["add_arguments", "execute"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("name", nargs="?", help="the model's name; without one the names are listed")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="models to build; without one they are listed")
     parser.add_argument("--repository", type=Path, default=Path("models"), help="folder to write into (models)")
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Write a ready-made model into a repository."""
+    """Write ready-made models into a repository."""
     from tidemill.modelzoo import ZOO
 
-    if args.name is None:
-        print("\n".join(sorted(ZOO)))
+    if not args.names:
+        width = max(map(len, ZOO))
+        print("\n".join(f"{name:{width}}  {model.summary}" for name, model in sorted(ZOO.items())))
         return 0
-    if args.name not in ZOO:
-        close = get_close_matches(args.name, ZOO, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(ZOO))}"
-        raise ConfigError(f"the zoo has no model {args.name!r}; {hint}")
-    ZOO[args.name].build(args.repository)
-    print(f"wrote {args.repository / args.name}; now run: tidemill serve {args.repository}")
+    for name in args.names:
+        if name not in ZOO:
+            close = get_close_matches(name, ZOO, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(ZOO))}"
+            raise ConfigError(f"the zoo has no model {name!r}; {hint}")
+    for name in args.names:
+        ZOO[name].build(args.repository)
+        print(f"wrote {args.repository / name}")
+    print(f"now run: tidemill serve {args.repository}")
     return 0

@@ -12,11 +12,11 @@ from tidemill.dtype import DType
 from tidemill.engine.fit import fits
 from tidemill.protocol.types import Array, TensorSpec
 
-__all__ = ["bind_arguments"]
+__all__ = ["arrange_arguments", "check_arguments"]
 
 
-def bind_arguments(specs: Sequence[TensorSpec], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Array]:
-    """Arrays by input name, contiguous and in native byte order; copies only where they are not.
+def arrange_arguments(specs: Sequence[TensorSpec], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Array]:
+    """Arrays by input name that share the memory of what was passed.
 
     Args:
         specs: The inputs.
@@ -25,17 +25,29 @@ def bind_arguments(specs: Sequence[TensorSpec], args: Sequence[Any], kwargs: Map
 
     Raises:
         TypeError: A name is unknown or given twice.
-        ValueError: The number of inputs, a dtype, a shape or two sizes of one symbol disagree.
+        ValueError: The number of inputs differs, or one is no tensor.
     """
     values = [*args, *_named(specs[len(args) :], kwargs, specs)]
     if len(values) != len(specs):
         raise ValueError(f"Number of inputs ({len(values)}) does not match expected number ({len(specs)}) for model")
-    arrays = [_to_array(value) for value in values]
+    return {spec.name: _to_array(value) for spec, value in zip(specs, values, strict=True)}
+
+
+def check_arguments(specs: Sequence[TensorSpec], arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays as ONNX Runtime takes them: contiguous and in native byte order, copied only where they are not.
+
+    Args:
+        specs: The inputs.
+        arrays: What `arrange_arguments` gave.
+
+    Raises:
+        ValueError: A dtype, a shape or two sizes of one symbol disagree.
+    """
     uses: dict[str, tuple[int, str]] = {}
-    for position, (spec, array) in enumerate(zip(specs, arrays, strict=True)):
-        _check(position, spec, array)
-        _check_symbols(position, spec, array, uses)
-    return {spec.name: array for spec, array in zip(specs, arrays, strict=True)}
+    for position, spec in enumerate(specs):
+        _check(position, spec, arrays[spec.name])
+        _check_symbols(position, spec, arrays[spec.name], uses)
+    return {name: np.asarray(array, array.dtype.newbyteorder("="), order="C") for name, array in arrays.items()}
 
 
 def _named(rest: Sequence[TensorSpec], kwargs: Mapping[str, Any], specs: Sequence[TensorSpec]) -> list[Any]:
@@ -59,8 +71,7 @@ def _to_array(value: Any) -> Array:
             "All positional arguments must be of the type `tidemill.driver.Buffer` or a tensor type implementing the "
             f"dlpack protocol. We do not currently support inputs of the type {type(value)}."
         )
-    array = value if isinstance(value, np.ndarray) else Buffer.from_dlpack(value).to_numpy()
-    return np.asarray(array, array.dtype.newbyteorder("="), order="C")
+    return value if isinstance(value, np.ndarray) else Buffer.from_dlpack(value).to_numpy()
 
 
 def _check(position: int, spec: TensorSpec, array: Array) -> None:

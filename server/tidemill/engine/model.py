@@ -7,11 +7,11 @@ from typing import Any
 
 from tidemill.driver.buffer import Buffer
 from tidemill.driver.device import Device
-from tidemill.engine.arguments import bind_arguments
+from tidemill.engine.arguments import arrange_arguments, check_arguments
 from tidemill.engine.registry import bind_weights
 from tidemill.engine.session import OrtSession
 from tidemill.engine.traced import TracedGraph
-from tidemill.protocol.types import TensorSpec
+from tidemill.protocol.types import Array, TensorSpec
 
 __all__ = ["Model"]
 
@@ -31,7 +31,8 @@ class Model:
         self.devices = devices
         self._session = session
         self._inputs = graph.input_specs
-        self._outputs = graph.output_specs
+        self._updates = dict(graph.updates)
+        self._outputs = tuple(spec for spec in graph.output_specs if spec.name not in self._updates)
         self._weight_specs = dict(graph.weight_specs)
         self._weights = weights
 
@@ -49,22 +50,27 @@ class Model:
         """Run the model.
 
         Args:
-            *args: One numpy array, Buffer or DLPack tensor an input. What is not contiguous is copied.
+            *args: One numpy array, Buffer or DLPack tensor an input. What is not contiguous is copied. An input that
+                the graph changes is changed in place, once the run is over.
 
         Returns:
             One Buffer on the host an output.
 
         Raises:
-            ValueError: The arguments do not fit the signature.
+            ValueError: The arguments do not fit the signature, or one that the graph changes is read-only.
             UnprocessableInput: The model cannot compute with these values.
-            InferenceFailed: The run broke.
+            InferenceFailed: The run broke; nothing was changed.
         """
         return self(*args)
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[Buffer]:
         """Run the model as `execute` does; inputs may be given by name (or as `input0`, `input1`, ...)."""
-        feed = bind_arguments(self._inputs, args, kwargs)
+        arrays = arrange_arguments(self._inputs, args, kwargs)
+        feed = check_arguments(self._inputs, arrays)
+        targets = {output: _writable(name, arrays[name]) for output, name in self._updates.items()}
         outputs = self._session.run(feed, self._weights)
+        for output, target in targets.items():
+            target[...] = outputs[output]
         return [Buffer.from_numpy(outputs[spec.name]) for spec in self._outputs]
 
     def reload(self, weights_registry: Mapping[str, Any]) -> None:
@@ -78,3 +84,9 @@ class Model:
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, specs)) for specs in (self._inputs, self._outputs))
         return f"Model({self.name!r}: ({inputs}) -> ({outputs}))"
+
+
+def _writable(name: str, array: Array) -> Array:
+    if not array.flags.writeable:
+        raise ValueError(f"the graph changes input {name!r}, and what was passed is read-only; pass a copy of it")
+    return array

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +11,16 @@ import numpy as np
 from tidemill.dtype import DType
 from tidemill.engine.conversion import decode_strings, encode_strings, from_ort_value, is_native, to_ort_value
 from tidemill.engine.failure import explain_run
-from tidemill.engine.providers import CPU_PROVIDER, check_available, check_providers
+from tidemill.engine.placement import read_placement
+from tidemill.engine.preload import preload
+from tidemill.engine.providers import check_available, check_providers
 from tidemill.engine.runtime import onnxruntime, warn_of_conflicts
+from tidemill.engine.session_options import SessionOptions, ort_providers, ort_run_options, ort_session_options
 from tidemill.engine.threads import available_threads
 from tidemill.errors import LoadFailed
 from tidemill.protocol.types import Array, TensorSpec
 
 __all__ = ["OrtSession", "SessionOptions", "open_session"]
-
-_SILENT = 4  # ONNX Runtime's severity "fatal"; all else is raised as an error and need not be printed as well
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
-    """How a session is set up.
-
-    Attributes:
-        providers: Full names in order of preference, see `resolve_providers`.
-        threads: Threads of one run; 0 for as many as there are CPUs to use.
-        prepack: Whether weights are copied into the layout that the kernels like best: faster for batches, but a
-            private copy instead of pages that are shared with other processes.
-        device: The number of the accelerator.
-        custom_ops: Libraries with operators of the operator's own; native code, so never from a request.
-    """
-
-    providers: tuple[str, ...] = (CPU_PROVIDER,)
-    threads: int = 0
-    prepack: bool = True
-    device: int = 0
-    custom_ops: tuple[Path, ...] = ()
-
 
 class OrtSession:
     """A loaded model; safe to run from several threads at once."""
@@ -53,7 +30,10 @@ class OrtSession:
         self.inputs = tuple(_spec(node) for node in session.get_inputs())
         self.outputs = tuple(_spec(node) for node in session.get_outputs())
         self.providers = tuple(session.get_providers())
+        self.placement = read_placement(session)
         self.threads = options.threads or available_threads()
+        self._shrink_above = options.shrink_above
+        self._shrinking = ort_run_options(onnxruntime(), self.providers, options.device)
         self._names = [spec.name for spec in self.outputs]
         self._inputs = {spec.name: spec.dtype for spec in self.inputs}
         self._gives_arrays = all(is_native(spec.dtype) for spec in self.outputs)
@@ -77,8 +57,9 @@ class OrtSession:
             InferenceFailed: The run broke.
         """
         prepared = {name: self._prepare(name, array) for name, array in feed.items()} | dict(weights or {})
+        options = self._options(feed)
         try:
-            arrays = self._run_arrays(prepared) if self._gives_arrays else self._run_values(prepared)
+            arrays = self._run_arrays(prepared, options) if self._gives_arrays else self._run_values(prepared, options)
         except Exception as error:  # ONNX Runtime's classes have no common base
             raise explain_run(error) from error
         return {
@@ -94,13 +75,19 @@ class OrtSession:
             return array.astype(array.dtype.newbyteorder("="))
         return array if array.dtype.isbuiltin == 1 else to_ort_value(array)
 
-    def _run_arrays(self, feed: dict[str, Any]) -> Sequence[Array]:
-        arrays: Sequence[Array] = self._session.run(self._names, feed) if self._names else ()
+    def _options(self, feed: Mapping[str, Array]) -> Any:
+        """Nothing, or for a large run that it gives its memory back: what one run took, ONNX Runtime keeps."""
+        if not self._shrink_above or sum(array.nbytes for array in feed.values()) <= self._shrink_above:
+            return None
+        return self._shrinking
+
+    def _run_arrays(self, feed: dict[str, Any], options: Any) -> Sequence[Array]:
+        arrays: Sequence[Array] = self._session.run(self._names, feed, options) if self._names else ()
         return arrays
 
-    def _run_values(self, feed: dict[str, Any]) -> Sequence[Array]:
+    def _run_values(self, feed: dict[str, Any], options: Any) -> Sequence[Array]:
         given = {name: to_ort_value(value) if isinstance(value, np.ndarray) else value for name, value in feed.items()}
-        values = self._session.run_with_ort_values(self._names, given)
+        values = self._session.run_with_ort_values(self._names, given, options)
         return [from_ort_value(value, spec.dtype) for value, spec in zip(values, self.outputs, strict=True)]
 
 
@@ -116,46 +103,20 @@ def open_session(model: Path | bytes, options: SessionOptions) -> OrtSession:
     """
     runtime = onnxruntime()
     warn_of_conflicts()
-    check_available(options.providers, runtime.get_available_providers())
-    _prepare_libraries(runtime, options)
+    available = runtime.get_available_providers()
+    providers = check_available(options.providers, available, allow_fallback=options.allow_fallback)
+    runtime.disable_telemetry_events()
+    preload(runtime, providers)
     source = model if isinstance(model, bytes) else str(model)
     try:
-        session = runtime.InferenceSession(
-            source, _to_ort(options, runtime), providers=_with_device(options), enable_fallback=0
-        )
+        settings = ort_session_options(options, runtime)
+        chain = ort_providers(providers, options)
+        session = runtime.InferenceSession(source, settings, providers=chain, enable_fallback=0)
         session.disable_fallback()
     except Exception as error:  # ONNX Runtime's classes have no common base
         raise LoadFailed(f"ONNX Runtime cannot load {_named(model)}: {error}") from error
-    check_providers(session.get_providers(), options.providers)
+    check_providers(session.get_providers(), providers, allow_fallback=options.allow_fallback)
     return OrtSession(session, options)
-
-
-def _to_ort(options: SessionOptions, runtime: Any) -> Any:
-    settings = runtime.SessionOptions()
-    settings.intra_op_num_threads = options.threads or available_threads()
-    settings.inter_op_num_threads = 1
-    settings.log_severity_level = _SILENT
-    # Threads that spin while they wait take the CPU from every other model and from the event loop.
-    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    settings.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    if not options.prepack:
-        settings.add_session_config_entry("session.disable_prepacking", "1")
-    for library in options.custom_ops:
-        settings.register_custom_ops_library(str(library))
-    return settings
-
-
-def _with_device(options: SessionOptions) -> list[tuple[str, dict[str, str]]]:
-    place = {"device_id": str(options.device)}
-    return [(name, {} if name == CPU_PROVIDER else place) for name in options.providers]
-
-
-def _prepare_libraries(runtime: Any, options: SessionOptions) -> None:
-    runtime.disable_telemetry_events()
-    if options.providers != (CPU_PROVIDER,):
-        # It prints what it does not find; what is really missing is reported by check_providers.
-        with contextlib.redirect_stdout(io.StringIO()):
-            runtime.preload_dlls()
 
 
 def _spec(node: Any) -> TensorSpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tidemill.protocol.types import TensorSpec
@@ -28,6 +28,14 @@ class TracedGraph(Protocol):
     @property
     def weight_specs(self) -> Mapping[str, TensorSpec]:
         """The weights that the graph uses, by name."""
+
+    @property
+    def updates(self) -> Mapping[str, str]:
+        """Outputs that are new contents of inputs which the graph changes: the input's name by the output's."""
+
+    @property
+    def custom_extensions(self) -> Sequence[object]:
+        """Paths of operator libraries that the graph needs."""
 
     def to_model_bytes(self) -> bytes:
         """An ONNX model whose graph inputs are the inputs followed by the weights, under these names."""

@@ -28,7 +28,9 @@ def numpy_attention(
 ) -> Array:
     group = query.shape[1] // key.shape[1]
     wide_key, wide_value = (np.repeat(one.astype(np.float64), group, axis=1) for one in (key, value))
-    scores = query.astype(np.float64) @ wide_key.swapaxes(-1, -2) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = (
+        query.astype(np.float64) @ wide_key.swapaxes(-1, -2) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    )
     if softcap:
         scores = softcap * np.tanh(scores / softcap)
     allowed = np.ones(scores.shape, bool)

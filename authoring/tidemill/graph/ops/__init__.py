@@ -1,13 +1,47 @@
 """The operators: functions from graph values to graph values, to be called while a graph is traced."""
 
-from tidemill.graph.ops.activation import gelu, logsoftmax, relu, sigmoid, silu, softmax
+from tidemill.graph.ops.activation import (
+    elu,
+    gelu,
+    hard_sigmoid,
+    hard_swish,
+    leaky_relu,
+    logsoftmax,
+    mish,
+    prelu,
+    relu,
+    selu,
+    sigmoid,
+    silu,
+    softmax,
+    softplus,
+    softsign,
+)
+from tidemill.graph.ops.arange import range
+from tidemill.graph.ops.band import band_part
 from tidemill.graph.ops.bitwise import bitwise_and, bitwise_not, bitwise_or, bitwise_xor
 from tidemill.graph.ops.buffer import buffer_load, buffer_store, buffer_store_slice
 from tidemill.graph.ops.call import call
-from tidemill.graph.ops.constant import constant, range
+from tidemill.graph.ops.collective import (
+    allgather,
+    allgather_rms_norm,
+    allgather_rms_norm_quant_mxfp6,
+    allgather_rms_norm_quant_mxfp8,
+    allreduce,
+    bundled_allreduce,
+    distributed_broadcast,
+    distributed_ep,
+    distributed_scatter,
+    reduce_scatter_rms_norm,
+    reducescatter,
+)
+from tidemill.graph.ops.constant import constant, constant_external
+from tidemill.graph.ops.control import cond, while_loop
 from tidemill.graph.ops.conv import conv1d, conv2d, conv3d
 from tidemill.graph.ops.conv_transpose import conv1d_transpose, conv2d_transpose, conv3d_transpose
+from tidemill.graph.ops.cumulative import cumprod, cumsum
 from tidemill.graph.ops.division import floor_div, mod
+from tidemill.graph.ops.einsum import einsum
 from tidemill.graph.ops.elementwise import (
     abs,
     add,
@@ -45,13 +79,29 @@ from tidemill.graph.ops.elementwise import (
     trunc,
     where,
 )
-from tidemill.graph.ops.indexing import gather, slice_tensor
+from tidemill.graph.ops.indexing import gather, gather_nd, slice_tensor
 from tidemill.graph.ops.linalg import linear, matmul, outer
 from tidemill.graph.ops.logarithm import expm1, log1p, logaddexp
 from tidemill.graph.ops.norm import layer_norm, rms_norm
+from tidemill.graph.ops.ordering import argsort, bottom_k, sort, top_k
+from tidemill.graph.ops.padding import pad
+from tidemill.graph.ops.placement import assert_same_device, parallel, print, shard_and_stack, side_stream, transfer_to
 from tidemill.graph.ops.pooling import avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d
 from tidemill.graph.ops.power import pow
-from tidemill.graph.ops.reduction import argmax, argmin, max, mean, min, prod, sum
+from tidemill.graph.ops.reduction import argmax, argmin, logsumexp, max, mean, min, prod, sum
+from tidemill.graph.ops.scatter import (
+    scatter,
+    scatter_add,
+    scatter_max,
+    scatter_min,
+    scatter_mul,
+    scatter_nd,
+    scatter_nd_add,
+    scatter_nd_max,
+    scatter_nd_min,
+    scatter_nd_mul,
+)
+from tidemill.graph.ops.selection import masked_scatter, nonzero, one_hot
 from tidemill.graph.ops.shaping import (
     broadcast_to,
     chunk,
@@ -67,6 +117,7 @@ from tidemill.graph.ops.shaping import (
     transpose,
     unsqueeze,
 )
+from tidemill.graph.ops.tiling import repeat_interleave, tile
 from tidemill.graph.ops.trigonometry import acos, acosh, asin, asinh, atan, atanh, cos, cosh, sin, sinh, tan
 
 __all__ = [
@@ -74,30 +125,42 @@ __all__ = [
     "acos",
     "acosh",
     "add",
+    "allgather",
+    "allgather_rms_norm",
+    "allgather_rms_norm_quant_mxfp6",
+    "allgather_rms_norm_quant_mxfp8",
+    "allreduce",
     "argmax",
     "argmin",
+    "argsort",
     "asin",
     "asinh",
+    "assert_same_device",
     "atan",
     "atanh",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
+    "band_part",
     "bitwise_and",
     "bitwise_not",
     "bitwise_or",
     "bitwise_xor",
+    "bottom_k",
     "broadcast_to",
     "buffer_load",
     "buffer_store",
     "buffer_store_slice",
+    "bundled_allreduce",
     "call",
     "cast",
     "ceil",
     "chunk",
     "clip",
     "concat",
+    "cond",
     "constant",
+    "constant_external",
     "conv1d",
     "conv1d_transpose",
     "conv2d",
@@ -106,7 +169,14 @@ __all__ = [
     "conv3d_transpose",
     "cos",
     "cosh",
+    "cumprod",
+    "cumsum",
+    "distributed_broadcast",
+    "distributed_ep",
+    "distributed_scatter",
     "div",
+    "einsum",
+    "elu",
     "equal",
     "erf",
     "exp",
@@ -115,12 +185,16 @@ __all__ = [
     "floor",
     "floor_div",
     "gather",
+    "gather_nd",
     "gelu",
     "greater",
     "greater_equal",
+    "hard_sigmoid",
+    "hard_swish",
     "is_inf",
     "is_nan",
     "layer_norm",
+    "leaky_relu",
     "less",
     "less_equal",
     "linear",
@@ -132,6 +206,8 @@ __all__ = [
     "logical_or",
     "logical_xor",
     "logsoftmax",
+    "logsumexp",
+    "masked_scatter",
     "matmul",
     "max",
     "max_pool1d",
@@ -141,23 +217,46 @@ __all__ = [
     "mean",
     "min",
     "minimum",
+    "mish",
     "mod",
     "mul",
     "negate",
+    "nonzero",
     "not_equal",
+    "one_hot",
     "outer",
+    "pad",
+    "parallel",
     "permute",
     "pow",
+    "prelu",
+    "print",
     "prod",
     "range",
     "rebind",
     "reciprocal",
+    "reduce_scatter_rms_norm",
+    "reducescatter",
     "relu",
+    "repeat_interleave",
     "reshape",
     "rms_norm",
     "round",
     "rsqrt",
+    "scatter",
+    "scatter_add",
+    "scatter_max",
+    "scatter_min",
+    "scatter_mul",
+    "scatter_nd",
+    "scatter_nd_add",
+    "scatter_nd_max",
+    "scatter_nd_min",
+    "scatter_nd_mul",
+    "selu",
     "shape_to_tensor",
+    "shard_and_stack",
+    "side_stream",
     "sigmoid",
     "sign",
     "silu",
@@ -165,6 +264,9 @@ __all__ = [
     "sinh",
     "slice_tensor",
     "softmax",
+    "softplus",
+    "softsign",
+    "sort",
     "split",
     "sqrt",
     "squeeze",
@@ -173,8 +275,12 @@ __all__ = [
     "sum",
     "tan",
     "tanh",
+    "tile",
+    "top_k",
+    "transfer_to",
     "transpose",
     "trunc",
     "unsqueeze",
     "where",
+    "while_loop",
 ]

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemill.dtype import DType
-from tidemill.graph.context import current, emit
-from tidemill.graph.dim import Dim, DimLike, StaticDim
-from tidemill.graph.ops.promote import cast_to
+from tidemill.graph.context import current
 from tidemill.graph.type import DeviceRef, TensorType
 
 if TYPE_CHECKING:
     from tidemill.graph.value import TensorValue
 
-__all__ = ["constant", "range"]
+__all__ = ["constant", "constant_external"]
 
 
 def constant(value: Any, dtype: DType | None = None, device: DeviceRef | None = None) -> TensorValue:
@@ -23,7 +21,8 @@ def constant(value: Any, dtype: DType | None = None, device: DeviceRef | None = 
 
     Args:
         value: A number, nested lists of numbers, a numpy array, or anything with `__array__`.
-        dtype: The element type; needed for plain numbers and lists, taken from the array otherwise.
+        dtype: The element type; needed for plain numbers and lists, taken from the array otherwise. Floating point
+            numbers are rounded to it.
         device: Where it lives; needed for plain numbers and lists.
 
     Raises:
@@ -35,51 +34,42 @@ def constant(value: Any, dtype: DType | None = None, device: DeviceRef | None = 
         raise TypeError("Literal constants must explicitly set a dtype and device.")
     data = np.asarray(value)
     wanted = dtype or DType.from_numpy(data.dtype)
-    _check_range(data, wanted)
-    return current().constant(data.astype(wanted.to_numpy()), device)
+    return current().constant(_converted(data, wanted), device)
 
 
-def range(
-    start: DimLike,
-    stop: DimLike,
-    step: int = 1,
-    out_dim: DimLike | None = None,
-    *,
-    dtype: DType = DType.int64,
-    device: DeviceRef | None = None,
+def constant_external(
+    name: str, type: TensorType, align: int | None = None, is_placeholder: bool = False
 ) -> TensorValue:
-    """The whole numbers from `start` on, in steps of `step`, that lie before `stop`: `range(0, x.shape[1])`.
+    """A weight by its full name, without a module that owns it; equal names are one weight.
 
     Args:
-        start: The first number: a size, a symbol or arithmetic over symbols.
-        stop: Where to end; not included.
-        step: How far apart; not zero.
-        out_dim: The name of the result's size; derived by default.
-        dtype: int32 or int64.
-        device: Where it lives.
+        name: Its full name, as in the checkpoint.
+        type: Its dtype, shape and device.
+        align: Not used: the alignment of a weight is that of its dtype.
+        is_placeholder: Whether a call of this subgraph puts its prefix before the name.
+
+    Raises:
+        ValueError: A weight of that name has another type.
     """
-    first, last = Dim(start), Dim(stop)
-    if not step:
-        raise ValueError("range: step must not be 0")
-    size = Dim(out_dim) if out_dim is not None else (last - first + (step - 1 if step > 0 else step + 1)) // step
-    bounds = [_scalar(first), _scalar(last), current().constant(np.array(step, np.int64), device)]
-    numbers = emit("Range", bounds, TensorType(DType.int64, [size], device))
-    current().define(size, numbers, 0)
-    return cast_to(numbers, dtype)
+    del align
+    return current().named_weight(name, type, is_placeholder)
 
 
-def _scalar(dim: Dim) -> TensorValue:
-    if isinstance(dim, StaticDim):
-        return current().constant(np.array(dim.dim, np.int64))
-    axes = current().constant(np.array([0], np.int64))
-    return emit("Squeeze", [current().extents([dim]), axes], TensorType(DType.int64, []))
+def _converted(data: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    if dtype.is_integral():
+        _check_integers(data, dtype)
+    if dtype is DType.bool and not np.isin(data, (0, 1)).all():
+        raise ValueError(f"constant {data} is more than true and false; compare it with 0 for DType.bool")
+    with np.errstate(over="ignore"):
+        converted = data.astype(dtype.to_numpy())
+    if dtype.is_float() and not np.array_equal(np.isfinite(data), np.isfinite(converted)):
+        raise ValueError(f"constant in [{data.min()}, {data.max()}] does not fit {dtype!r}")
+    return converted
 
 
-def _check_range(data: np.ndarray[Any, Any], dtype: DType) -> None:
-    if not dtype.is_integral() or not data.size:
-        return
+def _check_integers(data: np.ndarray[Any, Any], dtype: DType) -> None:
     info: np.iinfo[Any] = np.iinfo(dtype.name)
     if data.dtype.kind == "f" and not np.array_equal(data, np.trunc(data)):
         raise ValueError(f"constant {data} is not whole and can't be a {dtype!r}; cast it in the graph instead")
-    if data.min() < info.min or data.max() > info.max:
+    if data.size and (data.min() < info.min or data.max() > info.max):
         raise ValueError(f"constant in [{data.min()}, {data.max()}] does not fit {dtype!r} [{info.min}, {info.max}]")

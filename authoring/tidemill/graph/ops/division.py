@@ -23,7 +23,6 @@ from tidemill.graph.ops.elementwise import (
     sub,
     where,
 )
-
 from tidemill.graph.ops.promote import TensorLike, broadcast_shape
 
 if TYPE_CHECKING:

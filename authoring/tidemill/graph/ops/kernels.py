@@ -1,4 +1,4 @@
-"""In which dtypes the runtime computes an operator, and the casts around it elsewhere; one table, no operator of its own.
+"""In which dtypes the runtime computes an operator, and the casts around it elsewhere; has no operator of its own.
 
 ONNX allows some dtypes that ONNX Runtime has no CPU kernel for, and numpy knows operators on dtypes that ONNX does not
 allow. Both are bridged by a dtype that holds every value; where there is none, the operator is refused when it is
@@ -43,7 +43,7 @@ _KERNELS: Mapping[str, str] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "AveragePool", "InstanceNormalization"), _PLAIN_FLOATS),
     "MaxPool": f"int8 uint8 {_PLAIN_FLOATS}",
     "Pad": f"bool {_MIN_MAX}",
-    "Pow": _REDUCE,
+    "ScatterReduction": "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64",
     "Relu": f"int8 int32 {_FLOATS}",
     "MatMul": f"int32 int64 uint32 uint64 {_FLOATS}",
     "TopK": f"int8 int16 int32 int64 uint8 {_PLAIN_FLOATS}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidemill.graph.context import as_tensor, current, emit
+from tidemill.graph.context import current, emit
 from tidemill.graph.dim import Dim
 from tidemill.graph.fault import op_fault
 from tidemill.graph.ops.elementwise import mul
@@ -55,9 +55,11 @@ def linear(x: TensorLike, weight: TensorLike, bias: TensorLike | None = None) ->
             {"x": value, "weight": matrix},
             "Matrix multiplication input "
             f"lhs (shape {value.shape}) dimension at axis -1 (value {value.shape[-1] if value.rank else 'none'}) must "
-            f"match input rhs (shape {matrix.shape[::-1]}) dimension at axis -2 (value "
+            f"match input rhs (shape {Shape(reversed(matrix.shape))}) dimension at axis -2 (value "
             f"{matrix.shape[-1] if matrix.rank else 'none'}), which is the weight [out, in] transposed",
         )
+    if bias is not None and shift.shape != matrix.shape[:1]:
+        raise op_fault("linear", {"weight": matrix, "bias": shift}, f"bias must be [out] = {matrix.shape[:1]}")
     rows = reshape(value, (-1, matrix.shape[1])) if value.rank != 2 else value
     inputs = [rows, matrix] if bias is None else [rows, matrix, shift]
     product = emit("Gemm", inputs, _rows_type(rows, matrix), transB=1)

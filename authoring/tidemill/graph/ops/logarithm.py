@@ -5,7 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidemill.graph.context import as_tensor
-from tidemill.graph.ops.elementwise import abs, add, div, equal, exp, less, log, maximum, mul, negate, numbers, sub, where
+from tidemill.graph.ops.elementwise import (
+    abs,
+    add,
+    div,
+    equal,
+    exp,
+    less,
+    log,
+    maximum,
+    mul,
+    negate,
+    numbers,
+    sub,
+    where,
+)
 from tidemill.graph.ops.promote import TensorLike
 
 if TYPE_CHECKING:

@@ -38,7 +38,9 @@ def pow(lhs: TensorLike, rhs: TensorLike) -> TensorValue:
 
 def _fixed_power(base: TensorValue, exponent: int) -> TensorValue:
     if not 0 <= exponent < _EXPONENTS:
-        raise op_fault("pow", {"lhs": base}, f"integers to the power of {exponent}: only 0 to 63; cast to a float first")
+        raise op_fault(
+            "pow", {"lhs": base}, f"integers to the power of {exponent}: only 0 to 63; cast to a float first"
+        )
     result: TensorValue | None = None
     while exponent:
         if exponent % 2:

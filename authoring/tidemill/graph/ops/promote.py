@@ -21,7 +21,17 @@ from tidemill.graph.shape import Shape
 if TYPE_CHECKING:
     from tidemill.graph.value import TensorValue
 
-__all__ = ["TensorLike", "broadcast_shape", "cast_to", "check_numbers", "holds", "is_weak", "operands", "weak_constant"]
+__all__ = [
+    "TensorLike",
+    "broadcast_shape",
+    "cast_to",
+    "check_numbers",
+    "holds",
+    "is_weak",
+    "operands",
+    "promoted",
+    "weak_constant",
+]
 
 TensorLike: TypeAlias = Any
 """A TensorValue, a Weight, a Python number or a numpy array."""
@@ -46,7 +56,7 @@ def operands(op: str, lhs: TensorLike, rhs: TensorLike) -> tuple[TensorValue, Te
     if is_weak(rhs):
         return left, weak_constant(rhs, left)
     right = as_tensor(rhs)
-    dtype = _promoted(op, left, right)
+    dtype = promoted(op, left, right)
     return cast_to(left, dtype), cast_to(right, dtype)
 
 
@@ -101,7 +111,8 @@ def _dim_at(value: TensorValue, axis: int, rank: int) -> Dim:
     return value.shape[index] if index >= 0 else Dim(1)
 
 
-def _promoted(op: str, lhs: TensorValue, rhs: TensorValue) -> DType:
+def promoted(op: str, lhs: TensorValue, rhs: TensorValue) -> DType:
+    """The one of two dtypes that holds all values of the other; ValueError if neither does."""
     if lhs.dtype is rhs.dtype or holds(lhs.dtype, rhs.dtype):
         return lhs.dtype
     if holds(rhs.dtype, lhs.dtype):

@@ -1,0 +1,38 @@
+"""What a graph declares to take: one edge per input, with its type and name checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidemill.graph.dim import AlgebraicDim
+from tidemill.graph.ir import Edge
+from tidemill.graph.type import BufferType, TensorType, Type
+
+__all__ = ["input_edges"]
+
+
+def input_edges(types: Sequence[Type], names: Sequence[str] | None) -> list[Edge]:
+    """The edges of declared inputs; `input0`, `input1`, ... without names.
+
+    Raises:
+        TypeError: A type is none of an input.
+        ValueError: The number of names differs, one is used twice, or a dim is arithmetic.
+    """
+    given = list(names) if names is not None else [f"input{place}" for place in range(len(types))]
+    if len(given) != len(types) or len(set(given)) != len(given):
+        raise ValueError(f"{len(types)} inputs need as many different names, not {given}")
+    for name, type in zip(given, types, strict=True):
+        _check_input(name, type)
+    return [Edge(_content(type), name) for name, type in zip(given, types, strict=True)]
+
+
+def _check_input(name: str, type: object) -> None:
+    if not isinstance(type, (TensorType, BufferType)):
+        raise TypeError(f"the type of input {name!r} must be a TensorType or a BufferType, not {type!r}")
+    for axis, dim in enumerate(type.shape):
+        if isinstance(dim, AlgebraicDim):
+            raise ValueError(f"input {name!r} has {dim} on axis {axis}; an input's dim is a size or a name")
+
+
+def _content(type: Type) -> TensorType:
+    return TensorType(type.dtype, type.shape, type.device)

@@ -1,0 +1,50 @@
+"""A graph as ONNX Runtime's optimiser leaves it, with its weights still in the files where they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.engine.providers import CPU_PROVIDER
+from tidemill.engine.runtime import onnxruntime
+from tidemill.engine.session_options import SessionOptions, ort_session_options
+from tidemill.errors import LoadFailed, Unsupported
+
+__all__ = ["optimize"]
+
+
+def optimize(model: bytes, options: SessionOptions) -> bytes:
+    """Optimise a serialised model as far as the result does not depend on the kind of CPU.
+
+    What depends on it (blocked layouts of convolutions) is left to the session, so a session on the result is loaded
+    with all optimisations on, as any other; it finds little to do.
+
+    Args:
+        model: The model; external weights are relative to `options.weights_folder`.
+        options: Those of the session that will load the result.
+
+    Returns:
+        The serialised result. Weights that were external still are; what was computed from weights is inside.
+
+    Raises:
+        Unsupported: It is for other providers than the CPU.
+        LoadFailed: ONNX Runtime refuses the model, or the result is over protobuf's limit of 2 GiB.
+    """
+    if options.providers != (CPU_PROVIDER,):
+        raise Unsupported(f"models are compiled ahead of time for the CPU only, not for {', '.join(options.providers)}")
+    runtime = onnxruntime()
+    level = runtime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    try:
+        compiler = runtime.ModelCompiler(
+            ort_session_options(options, runtime),
+            model,
+            graph_optimization_level=level,
+            get_initializer_location_func=_where_it_was,
+        )
+        compiled: bytes = compiler.compile_to_bytes()
+    except Exception as error:  # ONNX Runtime's classes have no common base
+        raise LoadFailed(f"ONNX Runtime cannot compile the model ahead of time: {error}") from error
+    return compiled
+
+
+def _where_it_was(name: str, value: Any, place: Any) -> Any:  # noqa: ARG001 - the signature is ONNX Runtime's
+    return place
