@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from tidemill.bundle.bundle import Bundle, GraphPart
     from tidemill.bundle.config import ModelConfig, load_config
     from tidemill.bundle.foreign import open_foreign
+    from tidemill.bundle.imported import import_model
+    from tidemill.bundle.local import make_local
     from tidemill.bundle.manifest import BundleManifest, FileEntry, GraphEntry
     from tidemill.bundle.stored import StoredBundle, open_bundle
 
@@ -23,7 +25,9 @@ __all__ = [
     "GraphPart",
     "ModelConfig",
     "StoredBundle",
+    "import_model",
     "load_config",
+    "make_local",
     "open_bundle",
     "open_foreign",
 ]
@@ -34,6 +38,8 @@ _FILES = {
     "ModelConfig": "config",
     "load_config": "config",
     "open_foreign": "foreign",
+    "import_model": "imported",
+    "make_local": "local",
     "BundleManifest": "manifest",
     "FileEntry": "manifest",
     "GraphEntry": "manifest",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -11,20 +10,31 @@ from pathlib import Path
 
 import onnx
 
+from tidemill.bundle.config import CONFIG_FILE, load_config
 from tidemill.bundle.external import bind_weights, serialize_model, weight_specs
 from tidemill.bundle.manifest import MAIN_GRAPH, MANIFEST_FILE, BundleManifest, GraphEntry
+from tidemill.bundle.placement import (
+    PlacedWeights,
+    WeightSource,
+    arrays_of,
+    place_arrays,
+    place_file,
+    place_reference,
+    stored_file,
+)
 from tidemill.bundle.staging import staged_folder
 from tidemill.bundle.stored import StoredBundle, file_entry, open_bundle
-from tidemill.driver.dlpack import DLPackArray
+from tidemill.dtype import DType
 from tidemill.protocol.types import TensorSpec
-from tidemill.weights.check import WeightKeys, find_faults
-from tidemill.weights.checkpoint import Checkpoint
-from tidemill.weights.header import SafetensorsHeader, read_header
-from tidemill.weights.safetensors import SafetensorsFile, write_safetensors
+from tidemill.weights.cache import Cache
+from tidemill.weights.check import WeightKeys, WeightSpec, find_faults
+from tidemill.weights.checkpoint import Located
+from tidemill.weights.conversion import Conversion, Converted, find_conversions, require_convertible
+from tidemill.weights.rename import check_rename
+from tidemill.weights.report import WeightReport, report_weights
+from tidemill.weights.safetensors import open_safetensors
 
-__all__ = ["WEIGHTS_FILE", "Bundle", "GraphPart"]
-
-WEIGHTS_FILE = "weights.safetensors"
+__all__ = ["Bundle", "GraphPart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +60,27 @@ class Bundle:
     Attributes:
         name: The model's name.
         graphs: Graphs by key; "main" becomes model.onnx, another key becomes <key>.onnx.
-        weights: A safetensors file, taken byte for byte; or another checkpoint (`*.index.json`, a folder); or arrays
-            by name. Tensors that no graph uses are kept.
-        rename: Weight name to the key in `weights`, where the two differ.
+        weights: The path or URL of a checkpoint: a safetensors file, which is taken byte for byte; an `*.index.json`, a
+            folder, GGUF or PyTorch, which become one safetensors file. Or arrays by name. Tensors that no graph uses
+            are kept.
+        rename: Weight name to the key in `weights`, where the two differ, with patterns as in
+            `tidemill.weights.rename`; goes before the rules of model.yaml.
         tied: Other names of a weight, each with the name that the graphs use. `weights` may hold any of them.
         source: Dotted path of the traced class.
+        dtype: The element type, or its name, to which floats of a checkpoint are converted where the graphs declare it
+            and the checkpoint has another; None never converts.
 
     Raises:
-        ValueError: There is no graph, or a key makes no file name.
+        ValueError: There is no graph, a key makes no file name, or a rule or dtype is none.
     """
 
     name: str
     graphs: Mapping[str, GraphPart]
-    weights: str | PathLike[str] | Mapping[str, DLPackArray] = field(default_factory=dict)
+    weights: WeightSource = field(default_factory=dict)
     rename: Mapping[str, str] = field(default_factory=dict)
     tied: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
+    dtype: DType | str | None = None
 
     def __post_init__(self) -> None:
         if not self.graphs:
@@ -75,12 +90,25 @@ class Bundle:
                 raise ValueError(f"graph key {key!r} makes no file name; use letters, digits, '_', '-' and '.'")
         if MAIN_GRAPH in self.graphs and "model" in self.graphs:
             raise ValueError(f"graph keys 'model' and {MAIN_GRAPH!r} both mean model.onnx; rename one")
+        check_rename(self.rename)
+        _ = self._dtype
 
-    def write(self, directory: str | PathLike[str]) -> StoredBundle:
+    def report(self, *, cache: Cache | None = None) -> WeightReport:
+        """Which weights the checkpoint has, which it lacks, and what of it is used by no graph."""
+        return report_weights(self._specs, arrays_of(self.weights, cache), WeightKeys(self.rename, self.tied))
+
+    def write(
+        self, directory: str | PathLike[str], *, by_reference: bool = False, cache: Cache | None = None
+    ) -> StoredBundle:
         """Write the bundle's folder; it appears whole or not at all.
+
+        A model.yaml beside the folder may hold further rename rules.
 
         Args:
             directory: The folder to make. A bundle that is there is replaced.
+            by_reference: Leave the weights at their URL. The bundle holds the URL and the digest, and what loads it
+                fetches them.
+            cache: Where remote weights are kept; the user's cache by default.
 
         Returns:
             The bundle as opened from the folder.
@@ -88,58 +116,81 @@ class Bundle:
         Raises:
             FileExistsError: The folder is there and is no bundle.
             ValueError: Weights are missing or have another shape or dtype; all of them are named.
+            OSError: The weights cannot be read.
         """
         target = Path(directory).absolute()
+        keys = WeightKeys(self._rules(target.parent / CONFIG_FILE), self.tied)
         with staged_folder(target) as folder:
-            file = self._write_weights(folder)
-            self._write_graphs(folder, file)
-            (folder / MANIFEST_FILE).write_text(self._manifest(folder).to_json(), encoding="utf-8")
+            targets = self._conversions(keys, cache)
+            if by_reference and targets:
+                raise ValueError("weights by reference cannot be converted; leave out by_reference or dtype")
+            placed = place_reference(self.weights, cache) if by_reference else self._place(folder, keys, targets, cache)
+            self._check(placed, keys)
+            self._write_graphs(folder, placed, keys)
+            (folder / MANIFEST_FILE).write_text(self._manifest(folder, placed, targets).to_json(), encoding="utf-8")
         return open_bundle(target)
 
-    def _write_weights(self, folder: Path) -> SafetensorsFile:
-        stored = folder / WEIGHTS_FILE
-        if not isinstance(self.weights, Mapping) and Path(self.weights).suffix == ".safetensors":
-            self._check(SafetensorsFile(read_header(self.weights)))
-            # A hard link would save the bytes, and onnx.checker refuses external data with a second link.
-            shutil.copyfile(self.weights, stored)
-            return SafetensorsFile(read_header(stored))
-        arrays: Mapping[str, DLPackArray]
-        arrays = self.weights if isinstance(self.weights, Mapping) else Checkpoint.open(self.weights)
-        if arrays:
-            write_safetensors(stored, arrays)
-        file = SafetensorsFile(read_header(stored) if arrays else SafetensorsHeader(stored, 0, {}))
-        self._check(file)
-        return file
+    def _rules(self, config: Path) -> dict[str, str]:
+        # A rule that maps a name to itself says nothing, and must not hide a pattern.
+        given = {name: key for name, key in self.rename.items() if name != key}
+        return given | {name: key for name, key in load_config(config).rename.items() if name not in given}
 
-    def _check(self, file: SafetensorsFile) -> None:
+    def _conversions(self, keys: WeightKeys, cache: Cache | None) -> dict[str, Conversion]:
+        if self._dtype is None:
+            return {}
+        return find_conversions(self._specs, arrays_of(self.weights, cache), keys, self._dtype)
+
+    def _place(
+        self, folder: Path, keys: WeightKeys, targets: Mapping[str, Conversion], cache: Cache | None
+    ) -> PlacedWeights:
+        with stored_file(self.weights, cache) as file:
+            if file and not targets:
+                found = open_safetensors(file)
+                self._check(
+                    PlacedWeights({key: Located("", it) for key, it in found.header.tensors.items()}, found), keys
+                )
+                return place_file(file, folder)
+        if isinstance(self.weights, Mapping) and not targets:
+            return place_arrays(self.weights, folder)
+        return place_arrays(Converted(arrays_of(self.weights, cache), targets), folder)
+
+    def _check(self, placed: PlacedWeights, keys: WeightKeys) -> None:
+        entries = {key: place.entry for key, place in placed.located.items()}
         faults = [
             fault if len(self.graphs) == 1 else f"graph {key!r}: {fault}"
             for key, part in self.graphs.items()
-            for fault in find_faults(weight_specs(part.model), file.header.tensors, self._keys, file)
+            for fault in find_faults(weight_specs(part.model), entries, keys, placed.values)
         ]
         if faults:
             raise ValueError(f"bundle {self.name!r} does not fit its weights: {'; '.join(faults)}")
 
-    def _write_graphs(self, folder: Path, file: SafetensorsFile) -> None:
+    def _write_graphs(self, folder: Path, placed: PlacedWeights, keys: WeightKeys) -> None:
         for key, part in self.graphs.items():
-            bound = bind_weights(part.model, file.header.tensors, self._keys, WEIGHTS_FILE)
+            bound = bind_weights(part.model, placed.located, keys)
             (folder / _graph_file(key)).write_bytes(serialize_model(key, bound))
 
-    def _manifest(self, folder: Path) -> BundleManifest:
+    def _manifest(self, folder: Path, placed: PlacedWeights, targets: Mapping[str, Conversion]) -> BundleManifest:
+        here = {file.name: file_entry(file) for file in sorted(folder.iterdir())}
+        weights = sorted({place.file for place in placed.located.values()})
         return BundleManifest(
             name=self.name,
             graphs={key: GraphEntry(_graph_file(key), part.inputs, part.outputs) for key, part in self.graphs.items()},
-            files={file.name: file_entry(file) for file in sorted(folder.iterdir())},
+            files=here | dict(placed.references),
             opset=max(_opsets(self.graphs), default=0),
-            weights_file=WEIGHTS_FILE if (folder / WEIGHTS_FILE).exists() else None,
+            weights_file=weights[0] if len(weights) == 1 else None,
             tied=self.tied,
+            converted={change.given.name: change.wanted.name for change in targets.values()},
             source=self.source,
             created_with={"tidemill": version("tidemill"), "onnx": onnx.__version__},
         )
 
     @property
-    def _keys(self) -> WeightKeys:
-        return WeightKeys(self.rename, self.tied)
+    def _specs(self) -> dict[str, WeightSpec]:
+        return {name: spec for part in self.graphs.values() for name, spec in weight_specs(part.model).items()}
+
+    @property
+    def _dtype(self) -> DType | None:
+        return None if self.dtype is None else require_convertible(self.dtype)
 
 
 def _graph_file(key: str) -> str:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from tidemill.errors import ConfigError
+from tidemill.weights.rename import check_rename
 
 __all__ = ["CONFIG_FILE", "AdapterConfig", "BatchingConfig", "ModelConfig", "TextAdapterConfig", "load_config"]
 
@@ -18,6 +19,11 @@ CONFIG_FILE = "model.yaml"
 
 _Count = Annotated[int, Field(strict=True, gt=0)]
 _CountOrZero = Annotated[int, Field(strict=True, ge=0)]
+
+
+def _checked_rename(rename: dict[str, str]) -> dict[str, str]:
+    check_rename(rename)
+    return rename
 
 
 class _Section(BaseModel):
@@ -75,6 +81,8 @@ class ModelConfig(_Section):
         adapter: The conversion of inputs; None to take tensors as they are.
         warmup: Sizes of symbolic dims, one mapping a run made before the model is ready; with none, one run with every
             dim 1.
+        rename: Weight name to the key in a checkpoint, with patterns as in `tidemill.weights.rename`; heeded when a
+            bundle is written below this file.
     """
 
     max_batch_size: _CountOrZero | None = None
@@ -85,6 +93,7 @@ class ModelConfig(_Section):
     base: str | None = None
     adapter: AdapterConfig | None = None
     warmup: tuple[dict[str, _Count], ...] = ()
+    rename: Annotated[dict[str, str], AfterValidator(_checked_rename)] = {}
 
 
 def load_config(path: str | PathLike[str]) -> ModelConfig:

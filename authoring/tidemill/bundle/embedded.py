@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import onnx
 from onnx import TensorProto, numpy_helper
 
@@ -12,7 +14,7 @@ from tidemill.dtype import DType
 from tidemill.errors import InvalidBundle
 from tidemill.protocol.types import Array
 
-__all__ = ["load_flat", "split_weights"]
+__all__ = ["load_flat", "read_embedded", "split_weights"]
 
 _SMALL = 1024
 """Bytes; constants below this stay in the graph."""
@@ -30,10 +32,15 @@ def load_flat(bundle: StoredBundle, file: str) -> onnx.ModelProto:
     Raises:
         InvalidBundle: The graph is no ONNX model, or a weight's range does not lie in the bundle's files.
     """
-    model = inline_functions(read_graph(bundle.path / file))
+    return inline_functions(read_embedded(bundle.path / file))
+
+
+def read_embedded(path: Path) -> onnx.ModelProto:
+    """An ONNX file with the weights that lie beside it read in; raises as `load_flat`."""
+    model = read_graph(path)
     for tensor in model.graph.initializer:
         if tensor.data_location == TensorProto.EXTERNAL:
-            tensor.raw_data = _read(bundle, tensor)
+            tensor.raw_data = _read(path.parent, tensor)
             tensor.data_location = TensorProto.DEFAULT
             del tensor.external_data[:]
     return model
@@ -55,14 +62,15 @@ def split_weights(model: onnx.ModelProto) -> dict[str, Array]:
     return weights
 
 
-def _read(bundle: StoredBundle, tensor: onnx.TensorProto) -> bytes:
+def _read(folder: Path, tensor: onnx.TensorProto) -> bytes:
     place = {entry.key: entry.value for entry in tensor.external_data}
     location = place.get("location", "")
-    size = check_inside(bundle.path, location)
+    size = check_inside(folder, location)
     offset = int(place.get("offset", 0))
     length = int(place.get("length", size - offset))
     if offset < 0 or length < 0 or offset + length > size:
         raise InvalidBundle(f"weight {tensor.name!r} is said to be bytes {offset} to {offset + length} of {location}")
-    with (bundle.path / location).open("rb") as file:
+    with (folder / location).open("rb") as file:
         file.seek(offset)
-        return file.read(length)
+        content: bytes = file.read(length)
+        return content

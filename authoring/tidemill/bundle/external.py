@@ -8,6 +8,7 @@ import onnx
 
 from tidemill.dtype import DType
 from tidemill.weights.check import WeightKeys, WeightSpec
+from tidemill.weights.checkpoint import Located
 from tidemill.weights.header import TensorEntry
 
 __all__ = ["bind_weights", "serialize_model", "weight_specs"]
@@ -24,22 +25,19 @@ def weight_specs(model: onnx.ModelProto) -> dict[str, WeightSpec]:
     }
 
 
-def bind_weights(
-    model: onnx.ModelProto, entries: Mapping[str, TensorEntry], keys: WeightKeys, location: str
-) -> onnx.ModelProto:
-    """A copy of the model in which every weight names its range of the file.
+def bind_weights(model: onnx.ModelProto, located: Mapping[str, Located], keys: WeightKeys) -> onnx.ModelProto:
+    """A copy of the model in which every weight names its range of a file.
 
     Args:
         model: The traced model; not changed.
-        entries: The file's tensors by key; they have been checked against the model.
+        located: The file beside the model and the range in it by key; they have been checked against the model.
         keys: How weight names lead to keys.
-        location: The file's name beside the model.
     """
     bound = onnx.ModelProto()
     bound.CopyFrom(model)
     for tensor in bound.graph.initializer:
         if _is_weight(tensor):
-            _point(tensor, entries[keys.find(tensor.name, entries) or tensor.name], location)
+            _point(tensor, *located[keys.find(tensor.name, located) or tensor.name])
     return bound
 
 
@@ -63,7 +61,7 @@ def _is_weight(tensor: onnx.TensorProto) -> bool:
     return tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
-def _point(tensor: onnx.TensorProto, entry: TensorEntry, location: str) -> None:
+def _point(tensor: onnx.TensorProto, location: str, entry: TensorEntry) -> None:
     del tensor.external_data[:]
     for key, value in {"location": location, "offset": entry.offset, "length": entry.length}.items():
         tensor.external_data.add(key=key, value=str(value))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from os import PathLike
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import onnx
 
+from tidemill.bundle.expansion import read_graph
 from tidemill.bundle.manifest import MAIN_GRAPH, BundleManifest, GraphEntry
+from tidemill.bundle.ranges import external_data
 from tidemill.bundle.stored import StoredBundle, check_inside, file_entry
 from tidemill.dtype import DType
 from tidemill.errors import InvalidBundle
 from tidemill.protocol.types import TensorSpec
 
-__all__ = ["open_foreign"]
+__all__ = ["data_files", "open_foreign", "signature"]
 
 _MODEL_FILE = "model.onnx"
 
@@ -31,37 +32,36 @@ def open_foreign(directory: str | PathLike[str]) -> StoredBundle:
         A bundle with one graph, "main".
 
     Raises:
-        InvalidBundle: The file is missing or no ONNX model, its data lies outside the folder, or an input or output
-            is no tensor of known rank and element type.
+        InvalidBundle: The file is missing or no ONNX model, its data lies outside the folder or a file, or an
+            input or output is no tensor of known rank and element type.
     """
     folder = Path(directory)
     try:
-        model = _load(folder)
-        files = [_MODEL_FILE, *sorted(set(_external_files(model)))]
-        for name in files:
-            check_inside(folder, name)
-        return StoredBundle(folder, _manifest(folder, model, files))
+        check_inside(folder, _MODEL_FILE)
+        model = read_graph(folder / _MODEL_FILE)
+        return StoredBundle(folder, _manifest(folder, model, [_MODEL_FILE, *data_files(folder / _MODEL_FILE)]))
     except InvalidBundle as error:
         raise InvalidBundle(f"{folder}: {error}") from None
 
 
-def _load(folder: Path) -> onnx.ModelProto:
-    check_inside(folder, _MODEL_FILE)
-    try:
-        return onnx.load(folder / _MODEL_FILE, load_external_data=False)
-    except Exception as error:  # protobuf's DecodeError has no base but this, and protobuf is not imported here
-        raise InvalidBundle(f"{_MODEL_FILE} is no ONNX model: {error}") from None
+def signature(model: onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """The inputs and outputs of a model; InvalidBundle if one is no tensor of known rank and element type."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = tuple(_spec("input", value) for value in model.graph.input if value.name not in weights)
+    return inputs, tuple(_spec("output", value) for value in model.graph.output)
 
 
-def _external_files(model: onnx.ModelProto) -> Iterator[str]:
-    for tensor in model.graph.initializer:
-        yield from (str(PurePosixPath(entry.value)) for entry in tensor.external_data if entry.key == "location")
+def data_files(path: Path) -> list[str]:
+    """The files beside an ONNX file that hold its data; InvalidBundle if a tensor's place is not in one of them."""
+    places = list(external_data(path))
+    sizes = {place.location: check_inside(path.parent, place.location) for place in places}
+    for place in places:
+        place.check_within(sizes[place.location])
+    return sorted(sizes)
 
 
 def _manifest(folder: Path, model: onnx.ModelProto, files: list[str]) -> BundleManifest:
-    weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = tuple(_spec("input", value) for value in model.graph.input if value.name not in weights)
-    outputs = tuple(_spec("output", value) for value in model.graph.output)
+    inputs, outputs = signature(model)
     return BundleManifest(
         name=model.graph.name or folder.name,
         graphs={MAIN_GRAPH: GraphEntry(_MODEL_FILE, inputs, outputs)},

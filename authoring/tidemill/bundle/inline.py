@@ -151,9 +151,7 @@ def _value_names(graph: onnx.GraphProto) -> Iterator[str]:
             yield from _value_names(body)
 
 
-def _node_names(
-    nodes: Iterable[onnx.NodeProto], functions: Mapping[FunctionKey, onnx.FunctionProto]
-) -> Iterator[str]:
+def _node_names(nodes: Iterable[onnx.NodeProto], functions: Mapping[FunctionKey, onnx.FunctionProto]) -> Iterator[str]:
     for node in nodes:
         if callee_key(node) not in functions:
             yield node.name

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from tidemill.dtype import DType
 from tidemill.errors import InvalidBundle
 from tidemill.protocol.types import TensorSpec
+from tidemill.weights.location import split_url
 
 __all__ = ["FORMAT", "MAIN_GRAPH", "MANIFEST_FILE", "BundleManifest", "FileEntry", "GraphEntry"]
 
@@ -19,7 +20,7 @@ MAIN_GRAPH = "main"
 MANIFEST_FILE = "bundle.json"
 
 _REQUIRED = frozenset({"format", "name", "graphs", "files", "opset"})
-_OPTIONAL = frozenset({"weights_file", "tied", "source", "created_with"})
+_OPTIONAL = frozenset({"weights_file", "tied", "converted", "source", "created_with"})
 
 _T = TypeVar("_T")
 
@@ -35,10 +36,21 @@ class GraphEntry:
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """What a file must be: its sha256 as hex and its size in bytes."""
+    """What a file must be.
+
+    Attributes:
+        sha256: The digest of its content as hex.
+        size: Bytes.
+        url: Where it is fetched from when it does not lie in the folder; None for a file that has to.
+    """
 
     sha256: str
     size: int
+    url: str | None = None
+
+    def has_content_of(self, other: FileEntry) -> bool:
+        """Whether both have the same bytes."""
+        return (self.sha256, self.size) == (other.sha256, other.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +64,7 @@ class BundleManifest:
         opset: The ONNX opset of the graphs.
         weights_file: The safetensors file that the graphs point into; None if there are no weights.
         tied: Names that share another weight's values, each with the name of the weight that is stored.
+        converted: Element types of the checkpoint that were changed as asked for, each with what they became.
         source: Dotted path of the class that was traced; "" if unknown.
         created_with: Versions of what wrote the bundle, by package.
         format: The version of this layout.
@@ -66,6 +79,7 @@ class BundleManifest:
     opset: int
     weights_file: str | None = None
     tied: Mapping[str, str] = field(default_factory=dict)
+    converted: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     created_with: Mapping[str, str] = field(default_factory=dict)
     format: int = FORMAT
@@ -75,12 +89,15 @@ class BundleManifest:
             raise InvalidBundle(f"{MANIFEST_FILE}: graphs is empty; a bundle has at least one")
         for key, graph in self.graphs.items():
             self._check_listed(f"graphs.{key}.file", graph.file)
+            if self.files[graph.file].url is not None:
+                raise InvalidBundle(f"{MANIFEST_FILE}: files.{graph.file} has a url; a graph lies in the folder")
             _check_unique(f"graphs.{key}.inputs", graph.inputs)
             _check_unique(f"graphs.{key}.outputs", graph.outputs)
         if self.weights_file is not None:
             self._check_listed("weights_file", self.weights_file)
-        for name in self.files:
+        for name, entry in self.files.items():
             _check_file_name(name)
+            _check_url(name, entry.url)
 
     @property
     def main(self) -> GraphEntry:
@@ -102,8 +119,9 @@ class BundleManifest:
             "name": self.name,
             "graphs": {key: _graph_to_json(graph) for key, graph in self.graphs.items()},
             "weights_file": self.weights_file,
-            "files": {name: {"sha256": file.sha256, "size": file.size} for name, file in self.files.items()},
+            "files": {name: _file_to_json(file) for name, file in self.files.items()},
             "tied": dict(self.tied),
+            "converted": dict(self.converted),
             "source": self.source,
             "opset": self.opset,
             "created_with": dict(self.created_with),
@@ -132,6 +150,7 @@ class BundleManifest:
             opset=parts["opset"].number(),
             weights_file=parts["weights_file"].optional_text(),
             tied=parts["tied"].mapping(_Node.text),
+            converted=parts["converted"].mapping(_Node.text),
             source=parts["source"].optional_text() or "",
             created_with=parts["created_with"].mapping(_Node.text),
         )
@@ -156,6 +175,18 @@ def _check_file_name(name: str) -> None:
             f"{MANIFEST_FILE}: files has {name!r}; expected the path of a file inside the bundle's folder, "
             "without leading dots"
         )
+
+
+def _check_url(name: str, url: str | None) -> None:
+    try:
+        if url is not None:
+            split_url(url)
+    except ValueError as error:
+        raise InvalidBundle(f"{MANIFEST_FILE}: files.{name}.url: {error}") from None
+
+
+def _file_to_json(file: FileEntry) -> dict[str, Any]:
+    return {"sha256": file.sha256, "size": file.size} | ({} if file.url is None else {"url": file.url})
 
 
 def _graph_to_json(graph: GraphEntry) -> dict[str, Any]:
@@ -190,11 +221,11 @@ def _read_dim(node: _Node) -> int | str:
 
 
 def _read_file(node: _Node) -> FileEntry:
-    parts = node.fields({"sha256", "size"})
+    parts = node.fields({"sha256", "size"}, {"url"})
     digest = parts["sha256"].text()
     if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
         raise parts["sha256"].wrong("64 lower-case hex digits")
-    return FileEntry(digest, parts["size"].number())
+    return FileEntry(digest, parts["size"].number(), parts["url"].optional_text())
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
 from tidemill.bundle.manifest import MANIFEST_FILE, BundleManifest, FileEntry
+from tidemill.bundle.ranges import check_ranges
 from tidemill.errors import InvalidBundle
 from tidemill.protocol.types import TensorSpec
+from tidemill.weights.header import read_header
 
 __all__ = ["StoredBundle", "check_inside", "file_entry", "open_bundle"]
 
@@ -25,10 +27,12 @@ class StoredBundle:
     Attributes:
         path: The folder.
         manifest: The content of bundle.json.
+        held: What has to live as long as the bundle is used: locks on fetched files.
     """
 
     path: Path
     manifest: BundleManifest
+    held: tuple[object, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -56,16 +60,23 @@ class StoredBundle:
         file = self.manifest.weights_file
         return None if file is None else self.path / file
 
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The files that do not lie in the folder and are to be fetched; see `tidemill.bundle.local`."""
+        return tuple(name for name, entry in self.manifest.files.items() if _is_absent(self.path, name, entry))
+
     def verify(self) -> None:
-        """Compare every file with its digest; reads all bytes once.
+        """Compare every file with its digest; reads all bytes once. What is fetched is compared when it is fetched.
 
         Raises:
             InvalidBundle: A file is not what the manifest says; all such files are named.
         """
         faults = []
         for name, entry in self.manifest.files.items():
+            if _is_absent(self.path, name, entry):
+                continue
             found = file_entry(self.path / name)
-            if found != entry:
+            if not found.has_content_of(entry):
                 faults.append(f"{name} has sha256 {found.sha256}, expected {entry.sha256}")
         if faults:
             raise InvalidBundle(f"{self.path}: {'; '.join(faults)}; write or copy the bundle again")
@@ -74,7 +85,7 @@ class StoredBundle:
 def open_bundle(directory: str | PathLike[str]) -> StoredBundle:
     """Open a bundle's folder.
 
-    Only sizes are checked here; `StoredBundle.verify` checks the digests.
+    Sizes, and where the graphs say that their data lies, are checked here; `StoredBundle.verify` checks the digests.
 
     Args:
         directory: The folder that holds bundle.json.
@@ -83,14 +94,16 @@ def open_bundle(directory: str | PathLike[str]) -> StoredBundle:
         The opened bundle.
 
     Raises:
-        InvalidBundle: bundle.json is missing or wrong, or a file is missing, leads out of the folder, is no regular
-            file, or has another size; the message names the file.
+        InvalidBundle: bundle.json is missing or wrong; a file is missing, leads out of the folder, is no regular file,
+            or has another size; a graph's data lies outside of the files; the message names the file.
     """
     folder = Path(directory)
     try:
         manifest = BundleManifest.from_json(_read_manifest(folder))
         for name, entry in manifest.files.items():
-            _check_file(folder, name, entry)
+            if not _is_absent(folder, name, entry):
+                _check_file(folder, name, entry)
+        _check_contents(folder, manifest)
     except InvalidBundle as error:
         raise InvalidBundle(f"{folder}: {error}") from None
     return StoredBundle(folder, manifest)
@@ -125,6 +138,22 @@ def check_inside(folder: Path, name: str) -> int:
     if not stat.S_ISREG(found.st_mode):
         raise InvalidBundle(f"{name} is not a regular file")
     return found.st_size
+
+
+def _is_absent(folder: Path, name: str, entry: FileEntry) -> bool:
+    return entry.url is not None and not os.path.lexists(folder / name)
+
+
+def _check_contents(folder: Path, manifest: BundleManifest) -> None:
+    sizes = {name: entry.size for name, entry in manifest.files.items()}
+    for graph in manifest.graphs.values():
+        check_ranges(folder / graph.file, sizes)
+    for name, entry in manifest.files.items():
+        if name.endswith(".safetensors") and not _is_absent(folder, name, entry):
+            try:
+                read_header(folder / name)
+            except ValueError as error:
+                raise InvalidBundle(str(error)) from None
 
 
 def _check_file(folder: Path, name: str, entry: FileEntry) -> None:

@@ -6,7 +6,7 @@ from tidemill.graph.dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDi
 from tidemill.graph.graph import Graph
 from tidemill.graph.layout import ConvInputLayout, FilterLayout
 from tidemill.graph.module import Module
-from tidemill.graph.quantization import QuantizationEncoding
+from tidemill.graph.quantization import BlockParameters, QuantizationConfig, QuantizationEncoding
 from tidemill.graph.shape import Shape, ShapeLike
 from tidemill.graph.type import BufferType, DeviceRef, TensorType, Type
 from tidemill.graph.value import TensorValue, Value
@@ -14,6 +14,7 @@ from tidemill.graph.weight import Weight
 
 __all__ = [
     "AlgebraicDim",
+    "BlockParameters",
     "BufferType",
     "BufferValue",
     "ConvInputLayout",
@@ -23,6 +24,7 @@ __all__ = [
     "FilterLayout",
     "Graph",
     "Module",
+    "QuantizationConfig",
     "QuantizationEncoding",
     "Shape",
     "ShapeLike",

@@ -225,9 +225,9 @@ class FloorDiv(Dim):
         return (((self,), 1),)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, FloorDiv):
-            return self.numerator == other.numerator and self.denominator == other.denominator
-        return super().__eq__(other)
+        if not isinstance(other, FloorDiv):
+            return False
+        return self.numerator == other.numerator and self.denominator == other.denominator
 
     def __hash__(self) -> int:
         return hash((self.numerator, self.denominator))

@@ -246,8 +246,9 @@ class Graph:
         if node is None or node.op != "Transpose" or node.attributes["perm"] != (1, 0):
             return None
         source = node.inputs[0]
-        is_weight = source is not None and any(source is edge for edge in self.body.weights.values())
-        return TensorValue(source, self) if source is not None and is_weight else None
+        return (
+            TensorValue(source, self) if source is not None and self.body.weights.get(source.hint) is source else None
+        )
 
     def call(self, graph: Graph, arguments: Sequence[Any], prefix: str) -> list[TensorValue]:
         """Append a call of a subgraph; see `ops.call`."""

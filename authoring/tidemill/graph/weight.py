@@ -29,6 +29,9 @@ class Weight(TensorValue):
         quantization_encoding: How the bytes are packed, None for plain numbers.
         align: The alignment of its data in bytes, None for the dtype's own.
         sharding_strategy: How it would be cut over several devices; kept, but never applied.
+
+    Raises:
+        ValueError: The name is empty.
     """
 
     def __init__(
@@ -41,6 +44,8 @@ class Weight(TensorValue):
         align: int | None = None,
         sharding_strategy: Any = None,
     ) -> None:
+        if not name:
+            raise ValueError("a Weight needs a name: it is the last part of its key in the state dict")
         self.name = name
         self._type = TensorType(dtype, shape, device)
         self.quantization_encoding = quantization_encoding

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidemill.dtype import DType
 from tidemill.graph import ops
+from tidemill.graph.quantization import QuantizationEncoding
 from tidemill.graph.type import DeviceRef
 from tidemill.graph.value import TensorValue
 from tidemill.graph.weight import Weight
@@ -22,7 +23,7 @@ class MLP(Module):
 
     Args:
         dtype: The element type of the weights.
-        quantization_encoding: Passed to `linear_cls`; `Linear` wants None.
+        quantization_encoding: How the checkpoint packs the weights; None for plain numbers.
         hidden_dim: The last dim of input and output.
         feed_forward_length: The last dim in between.
         devices: Where the weights live; the first counts.
@@ -37,7 +38,7 @@ class MLP(Module):
     def __init__(
         self,
         dtype: DType,
-        quantization_encoding: Any,
+        quantization_encoding: QuantizationEncoding | None,
         hidden_dim: int,
         feed_forward_length: int,
         devices: Sequence[DeviceRef],

@@ -57,9 +57,7 @@ class LSTMCell(_Cell):
 
     gates = 4
 
-    def __call__(
-        self, x: TensorValue, state: tuple[TensorValue, TensorValue]
-    ) -> tuple[TensorValue, TensorValue]:
+    def __call__(self, x: TensorValue, state: tuple[TensorValue, TensorValue]) -> tuple[TensorValue, TensorValue]:
         """[batch, input_size] and the hidden and cell state [batch, hidden_size] -> the next two."""
         hidden, cell = state
         sums = [a + b for a, b in zip(*self._products(x, hidden), strict=True)]

@@ -7,6 +7,8 @@ from tidemill.weights.checkpoint import Checkpoint
 from tidemill.weights.data import WeightData
 from tidemill.weights.header import SafetensorsHeader, TensorEntry, read_header
 from tidemill.weights.objectstore import FileChanged, ObjectStore, RemoteFile, StoreOptions
+from tidemill.weights.opening import open_checkpoint
+from tidemill.weights.report import WeightReport
 from tidemill.weights.safetensors import open_safetensors, write_safetensors
 from tidemill.weights.store import LocalStore, MemoryStore, WeightStore
 from tidemill.weights.walk import Weights, load_weights
@@ -26,9 +28,11 @@ __all__ = [
     "StoreOptions",
     "TensorEntry",
     "WeightData",
+    "WeightReport",
     "WeightStore",
     "Weights",
     "load_weights",
+    "open_checkpoint",
     "open_safetensors",
     "read_header",
     "write_safetensors",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from tidemill.dtype import DType
 from tidemill.weights.header import TensorEntry
+from tidemill.weights.rename import common_prefix, key_of
 from tidemill.weights.safetensors import Array
 
 __all__ = ["WeightKeys", "WeightSpec", "find_faults"]
@@ -31,7 +32,7 @@ class WeightKeys:
     """How a model's weight names lead to keys of a checkpoint.
 
     Attributes:
-        rename: Weight name to key, where the two differ.
+        rename: Weight name to key, where the two differ, with patterns as in `tidemill.weights.rename`.
         tied: Other names of a weight, each with the name under which the model has it. A checkpoint may hold any.
     """
 
@@ -41,12 +42,11 @@ class WeightKeys:
     def candidates(self, name: str) -> list[str]:
         """The keys under which the weight may stand, the best first."""
         names = [name, *(alias for alias, owner in self.tied.items() if owner == name)]
-        return [self.rename.get(candidate, candidate) for candidate in names]
+        return [key_of(self.rename, candidate) for candidate in names]
 
-    def find(self, name: str, keys: Iterable[str]) -> str | None:
+    def find(self, name: str, keys: Container[str]) -> str | None:
         """The key of the weight among `keys`; None if it is not there."""
-        present = set(keys)
-        return next((key for key in self.candidates(name) if key in present), None)
+        return next((key for key in self.candidates(name) if key in keys), None)
 
 
 def find_faults(
@@ -73,7 +73,13 @@ def find_faults(
             faults.append(_missing(name, spec, keys.candidates(name), entries))
         else:
             faults += _mismatches(name, spec, entries[key]) or _untied(name, keys, entries, values)
-    return faults
+    return faults + _prefix_hint(specs, entries, keys)
+
+
+def _prefix_hint(specs: Mapping[str, WeightSpec], entries: Mapping[str, TensorEntry], keys: WeightKeys) -> list[str]:
+    missing = [name for name in specs if keys.find(name, entries) is None]
+    prefix = common_prefix(missing, entries)
+    return [f"all that is missing stands behind {prefix!r}, see rename={{'**': '{prefix}**'}}"] if prefix else []
 
 
 def _missing(name: str, spec: WeightSpec, keys: list[str], entries: Mapping[str, TensorEntry]) -> str:

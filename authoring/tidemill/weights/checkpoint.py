@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidemill.weights.header import SafetensorsHeader, TensorEntry, read_header_from
+from tidemill.weights.rename import check_rename, expand_rename
 from tidemill.weights.safetensors import Array, view_tensor
 from tidemill.weights.store import LocalStore, WeightStore
 
@@ -32,7 +33,8 @@ class Checkpoint(Mapping[str, Array]):
     Args:
         store: Where the files are.
         files: Their names: safetensors files, or one `*.index.json` that lists shards.
-        rename: Wanted name to the key in the files. A renamed key is no longer seen under its own name.
+        rename: Wanted name to the key in the files, with patterns as in `tidemill.weights.rename`. A renamed key is no
+            longer seen under its own name.
 
     Raises:
         FileNotFoundError: A file is missing.
@@ -47,7 +49,8 @@ class Checkpoint(Mapping[str, Array]):
         names = sorted(set(index.values())) if index is not None else files
         headers = {name: read_header_from(store, name) for name in names}
         located = _locate(headers) if index is None else _locate_indexed(headers, index)
-        self.entries: Mapping[str, Located] = _renamed(located, rename or {})
+        check_rename(rename or {})
+        self.entries: Mapping[str, Located] = _renamed(located, expand_rename(rename or {}, located))
 
     @classmethod
     def open(cls, path: str | PathLike[str], *, rename: Mapping[str, str] | None = None) -> Checkpoint:
@@ -79,7 +82,7 @@ def _check_formats(files: Sequence[str]) -> None:
     for file in files:
         if not file.endswith((".safetensors", _INDEX_SUFFIX)):
             raise ValueError(
-                f"{file} is no checkpoint that can be read; convert it to .safetensors (pickles would run code)"
+                f"{file} is no checkpoint that can be read; known are .safetensors, {_INDEX_SUFFIX}, .gguf, .pt"
             )
 
 

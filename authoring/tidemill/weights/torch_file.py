@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -42,7 +42,8 @@ _ELEMENTS = {
 }
 
 
-class _Storage(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Storage:
     key: str
     dtype: np.dtype[Any]
     count: int

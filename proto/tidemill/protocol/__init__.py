@@ -11,9 +11,11 @@ from tidemill.protocol.types import (
     InferResponse,
     ModelMetadata,
     Parameter,
+    RegionSlice,
     RequestedOutput,
     ServerMetadata,
     TensorSpec,
+    Timing,
 )
 
 __all__ = [
@@ -23,9 +25,11 @@ __all__ = [
     "ModelIndex",
     "ModelMetadata",
     "Parameter",
+    "RegionSlice",
     "RequestedOutput",
     "ServerMetadata",
     "TensorSpec",
+    "Timing",
     "check_inputs",
     "check_names",
 ]

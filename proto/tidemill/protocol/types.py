@@ -16,9 +16,11 @@ __all__ = [
     "InferResponse",
     "ModelMetadata",
     "Parameter",
+    "RegionSlice",
     "RequestedOutput",
     "ServerMetadata",
     "TensorSpec",
+    "Timing",
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -70,16 +72,29 @@ class ServerMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class RegionSlice:
+    """A piece of a shared memory region that the caller registered under `name`; sizes in bytes."""
+
+    name: str
+    byte_size: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RequestedOutput:
     """An output that the caller asked for.
 
     Attributes:
         name: The output's name.
         binary: Whether its bytes follow the JSON (REST only; gRPC is always raw).
+        classification: How many of the largest elements to name instead of the tensor; 0 for the tensor itself.
+        region: Where to write the tensor's bytes instead of sending them.
     """
 
     name: str
     binary: bool = False
+    classification: int = 0
+    region: RegionSlice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +119,38 @@ class InferRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Timing:
+    """Where one request's time went.
+
+    Attributes:
+        queue_seconds: Waiting for a run.
+        run_seconds: The run that it took part in.
+        batch_rows: Rows of that run, its own included.
+    """
+
+    queue_seconds: float
+    run_seconds: float
+    batch_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class InferResponse:
-    """The answer to one request: arrays by output name, in the order asked for."""
+    """The answer to one request.
+
+    Attributes:
+        model_name: The served model.
+        model_version: The version that answered.
+        outputs: Arrays by output name, in the order asked for.
+        id: The request's id.
+        parameters: The answer's parameters.
+        regions: Where the bytes of an output were written, by its name; such an output is described, not sent.
+        timing: Where the time went; None if nobody measured.
+    """
 
     model_name: str
     model_version: str
     outputs: Mapping[str, Array]
     id: str = ""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    regions: Mapping[str, RegionSlice] = field(default_factory=dict)
+    timing: Timing | None = None

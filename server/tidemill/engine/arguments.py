@@ -65,13 +65,22 @@ def _named(rest: Sequence[TensorSpec], kwargs: Mapping[str, Any], specs: Sequenc
 
 def _to_array(value: Any) -> Array:
     if isinstance(value, np.generic):
-        value = np.asarray(value)
+        return _frozen(np.asarray(value))
     if not hasattr(value, "__dlpack__"):
         raise ValueError(
             "All positional arguments must be of the type `tidemill.driver.Buffer` or a tensor type implementing the "
             f"dlpack protocol. We do not currently support inputs of the type {type(value)}."
         )
-    return value if isinstance(value, np.ndarray) else Buffer.from_dlpack(value).to_numpy()
+    if isinstance(value, np.ndarray):
+        return value
+    buffer = Buffer.from_dlpack(value)
+    return buffer.to_numpy() if buffer.is_host else _frozen(buffer.to_numpy())
+
+
+def _frozen(copy: Array) -> Array:
+    """A copy that nothing may be written back into, as the one who passed it would not see that."""
+    copy.flags.writeable = False
+    return copy
 
 
 def _check(position: int, spec: TensorSpec, array: Array) -> None:

@@ -102,16 +102,23 @@ def _load_cached(entry: _Entry) -> LoadedGraph:
             f"{entry.graph.file} of {entry.bundle.path} has no usable artifact in {entry.cache.directory}, and only "
             "compiled models may be loaded; compile it with the same ONNX Runtime, options and kind of CPU"
         )
-    artifact = entry.compile()
-    return LoadedGraph(entry.open(artifact), "compiled" if artifact else "declined")
+    return _load_compiled(entry, entry.compile())
+
+
+def _load_compiled(entry: _Entry, artifact: bytes) -> LoadedGraph:
+    try:
+        return LoadedGraph(entry.open(artifact), "compiled" if artifact else "declined")
+    except LoadFailed as error:
+        if not artifact:
+            raise
+        entry.discard(error)
+        return LoadedGraph(entry.open(_DECLINED), "declined")
 
 
 class _Entry:
     """The place of one graph in a cache."""
 
-    def __init__(
-        self, bundle: StoredBundle, graph: GraphEntry, options: SessionOptions, cache: ArtifactCache
-    ) -> None:
+    def __init__(self, bundle: StoredBundle, graph: GraphEntry, options: SessionOptions, cache: ArtifactCache) -> None:
         self.bundle = bundle
         self.graph = graph
         self.cache = cache
@@ -131,7 +138,7 @@ class _Entry:
 
     def discard(self, error: Exception) -> None:
         """Remove an artifact that cannot be loaded, unless the folder is only to be read."""
-        _LOG.warning("the artifact of %s cannot be loaded and is made again: %s", self.bundle.path, error)
+        _LOG.warning("the artifact of %s cannot be loaded: %s", self.bundle.path, error)
         if not self.cache.strict:
             for path in self.cache.directory.glob(f"{self._key}.*.onnx"):
                 path.unlink(missing_ok=True)
@@ -151,8 +158,11 @@ class _Entry:
         return open_session(artifact or model_source(self.bundle, self.graph), self._options)
 
     def _optimized(self) -> bytes:
+        path = self.bundle.path / self.graph.file
+        if path.stat().st_size > _TOO_LARGE:  # its weights are inside
+            return _DECLINED
         try:
-            artifact = optimize(flat_bytes(self.bundle.path / self.graph.file), self._options)
+            artifact = optimize(flat_bytes(path), self._options)
         except LoadFailed as error:
             _LOG.warning("%s is loaded without an artifact: %s", self.bundle.path, error)
             return _DECLINED

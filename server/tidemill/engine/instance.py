@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from tidemill.bundle.stored import StoredBundle
-from tidemill.engine.providers import resolve_providers
+from tidemill.engine.artifact import ArtifactCache, LoadedGraph, load_graph
+from tidemill.engine.custom_ops import resolve_libraries
+from tidemill.engine.profiles import DimRange, tensorrt_profiles
+from tidemill.engine.provider_options import OptionValue, check_provider_options
+from tidemill.engine.providers import TENSORRT_PROVIDER, resolve_providers
 from tidemill.engine.samples import run_samples
-from tidemill.engine.session import OrtSession, SessionOptions, open_session
+from tidemill.engine.session_options import SessionOptions
+from tidemill.engine.source import find_graph
 from tidemill.errors import InvalidBundle
 from tidemill.protocol.types import Array, TensorSpec
 
@@ -24,11 +30,23 @@ class InstanceOptions:
         providers: "cpu", "cuda", "tensorrt" or full names, in order of preference; empty means the CPU.
         threads: Threads of one run; None for as many as there are CPUs to use.
         prepack: See `SessionOptions.prepack`.
+        provider_options: Values by option by provider: `{"cuda": {"gpu_mem_limit": 2 << 30}}`.
+        allow_fallback: Whether a provider that cannot be started is done without, with a warning.
+        shrink_above: See `SessionOptions.shrink_above`.
+        ranges: The sizes that symbolic dims take, by name; TensorRT builds for these.
+        custom_ops: Libraries with operators; native code, so never from a request.
+        artifacts: Where optimised graphs are kept; None to optimise at every load.
     """
 
     providers: tuple[str, ...] = ()
     threads: int | None = None
     prepack: bool = True
+    provider_options: Mapping[str, Mapping[str, OptionValue]] = field(default_factory=dict)
+    allow_fallback: bool = False
+    shrink_above: int = 0
+    ranges: Mapping[str, DimRange] = field(default_factory=dict)
+    custom_ops: tuple[Path, ...] = ()
+    artifacts: ArtifactCache | None = None
 
 
 class Instance:
@@ -38,33 +56,40 @@ class Instance:
         inputs: The bundle's inputs.
         outputs: The bundle's outputs.
         providers: What the model really runs on, by full names.
+        placement: How many of its nodes each of them executes.
         threads: Threads of one run.
+        artifact: Where the optimised graph came from, see `LoadedGraph.artifact`.
     """
 
-    def __init__(self, session: OrtSession, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        self._session = session
+    def __init__(self, loaded: LoadedGraph, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        self._session = loaded.session
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
-        self.providers = session.providers
-        self.threads = session.threads
+        self.providers = loaded.session.providers
+        self.placement = loaded.session.placement
+        self.threads = loaded.session.threads
+        self.artifact = loaded.artifact
 
     @classmethod
-    def open(cls, bundle: StoredBundle, options: InstanceOptions | None = None) -> Instance:
-        """Load a bundle's main graph.
+    def open(cls, bundle: StoredBundle, options: InstanceOptions | None = None, graph: str | None = None) -> Instance:
+        """Load a graph of a bundle.
+
+        Args:
+            bundle: The bundle.
+            options: Where and how it runs.
+            graph: The graph's key; the main graph if not given.
 
         Raises:
-            ConfigError: A provider's name is unknown.
+            ConfigError: A provider, one of its options, a graph or a range is unknown or wrong.
             LoadFailed: The graph cannot be loaded, or not on the providers asked for.
             InvalidBundle: The graph's inputs or outputs are not those that the bundle declares.
         """
         options = options or InstanceOptions()
-        session = open_session(
-            bundle.graph_path,
-            SessionOptions(resolve_providers(options.providers), options.threads or 0, options.prepack),
-        )
-        _check_signature("inputs", bundle.inputs, session.inputs)
-        _check_signature("outputs", bundle.outputs, session.outputs)
-        return cls(session, bundle.inputs, bundle.outputs)
+        entry = find_graph(bundle, graph)
+        loaded = load_graph(bundle, entry, _session_options(options, entry.inputs), options.artifacts)
+        _check_signature("inputs", entry.inputs, loaded.session.inputs)
+        _check_signature("outputs", entry.outputs, loaded.session.outputs)
+        return cls(loaded, entry.inputs, entry.outputs)
 
     def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
         """Run the model on arrays by input name; see `OrtSession.run`."""
@@ -83,6 +108,36 @@ class Instance:
         start = clock()
         self.run(feed)
         return clock() - start
+
+
+def _session_options(options: InstanceOptions, inputs: Sequence[TensorSpec]) -> SessionOptions:
+    providers = resolve_providers(options.providers)
+    values = check_provider_options(options.provider_options, providers)
+    if TENSORRT_PROVIDER in providers:
+        profiles = tensorrt_profiles(inputs, options.ranges)
+        values[TENSORRT_PROVIDER] = profiles | _engine_cache(options.artifacts) | values.get(TENSORRT_PROVIDER, {})
+    return SessionOptions(
+        providers=providers,
+        threads=options.threads or 0,
+        prepack=options.prepack,
+        custom_ops=resolve_libraries(options.custom_ops),
+        provider_options=values,
+        allow_fallback=options.allow_fallback,
+        shrink_above=options.shrink_above,
+    )
+
+
+def _engine_cache(cache: ArtifactCache | None) -> dict[str, str]:
+    """TensorRT names its engines by model, shapes, version and GPU itself; all it needs is a folder."""
+    if cache is None:
+        return {}
+    folder = str(cache.directory / "tensorrt")
+    return {
+        "trt_engine_cache_enable": "1",
+        "trt_engine_cache_path": folder,
+        "trt_timing_cache_enable": "1",
+        "trt_timing_cache_path": folder,
+    }
 
 
 def _check_signature(kind: str, declared: Sequence[TensorSpec], actual: Sequence[TensorSpec]) -> None:

@@ -18,10 +18,10 @@ __all__ = ["bind_weights", "did_you_mean"]
 
 
 def bind_weights(specs: Mapping[str, TensorSpec], registry: Mapping[str, Any]) -> dict[str, Any]:
-    """OrtValues by weight name that share the registry's memory.
+    """OrtValues by the weights' names in the model that share the registry's memory.
 
     Args:
-        specs: The weights of a graph.
+        specs: The weights of a graph by full name; a spec has the name in the model.
         registry: Numpy arrays, Buffers or DLPack tensors by name; entries that the graph does not use are ignored.
 
     Raises:
@@ -33,7 +33,7 @@ def bind_weights(specs: Mapping[str, TensorSpec], registry: Mapping[str, Any]) -
         raise ValueError(
             f"Weight {missing[0]!r} is not in the weights registry.{did_you_mean(missing[0], registry)}{others}"
         )
-    return {name: to_ort_value(_checked(name, spec, _to_array(registry[name]))) for name, spec in specs.items()}
+    return {spec.name: to_ort_value(_checked(name, spec, _to_array(registry[name]))) for name, spec in specs.items()}
 
 
 def did_you_mean(name: str, registry: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ _SIZES = (4, 16, 64, 224)
 
 
 def run_samples(
-    run: _Runner, specs: Sequence[TensorSpec], sizes: Mapping[str, int]
+    run: _Runner, specs: Sequence[TensorSpec], sizes: Mapping[str, int], *, seed: int = 0
 ) -> tuple[Mapping[str, Array], Mapping[str, Array]]:
     """Run the smallest generated inputs that the model accepts.
 
@@ -28,6 +28,7 @@ def run_samples(
         run: Runs the model; arrays by name in and out.
         specs: The model's inputs.
         sizes: Sizes of symbolic dims by name; other free dims are made larger until the model accepts them.
+        seed: Of the random values.
 
     Returns:
         The inputs and the outputs.
@@ -37,7 +38,7 @@ def run_samples(
     """
     refusal: TidemillError | None = None
     for size in _SIZES:
-        feed = sample_feed(specs, sizes, size=size)
+        feed = sample_feed(specs, sizes, size=size, seed=seed)
         try:
             return feed, run(feed)
         except TidemillError as error:

@@ -22,6 +22,7 @@ from tidemill.protocol.types import Array, TensorSpec
 
 __all__ = ["OrtSession", "SessionOptions", "open_session"]
 
+
 class OrtSession:
     """A loaded model; safe to run from several threads at once."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from tidemill.protocol.types import TensorSpec
 
@@ -27,14 +27,14 @@ class TracedGraph(Protocol):
 
     @property
     def weight_specs(self) -> Mapping[str, TensorSpec]:
-        """The weights that the graph uses, by name."""
+        """The weights that the graph uses, by full name; the spec has the name in the model."""
 
     @property
     def updates(self) -> Mapping[str, str]:
         """Outputs that are new contents of inputs which the graph changes: the input's name by the output's."""
 
     @property
-    def custom_extensions(self) -> Sequence[object]:
+    def custom_extensions(self) -> Sequence[Any]:
         """Paths of operator libraries that the graph needs."""
 
     def to_model_bytes(self) -> bytes:

@@ -89,17 +89,14 @@ def test_while_loop_over_one_value_takes_no_list(check_op: Check) -> None:
 
 
 @pytest.mark.parametrize("flag", [True, False])
-def test_a_loop_inside_a_branch_inside_a_loop(check_op: Check, flag: bool) -> None:
+def test_loops_and_branches_nest(check_op: Check, flag: bool) -> None:
     def op(x: TensorValue, flag: TensorValue) -> list[TensorValue]:
-        def double(y: TensorValue) -> list[TensorValue]:
-            return ops.cond(flag, [y.type], lambda: ops.while_loop(y, lambda z: z < 5, lambda z: z + 1), lambda: y * 2)
+        def grow(y: TensorValue) -> list[TensorValue]:
+            return ops.cond(flag, [y.type], lambda: ops.while_loop(y, lambda z: z % 7 != 0, lambda z: z + 1), lambda: y)
 
-        return ops.while_loop(x, lambda y: y < 20, double)
+        return ops.while_loop(x, lambda y: y < 20, lambda y: grow(y)[0] + 1)
 
-    expect = next(y for y in [32] if not flag) if not flag else None
-    if flag:
-        return  # a branch that stops growing would never end the loop
-    check_op(op, np.array(1, np.int32), np.array(flag), expect=np.array(expect, np.int32))
+    check_op(op, np.array(1, np.int32), np.array(flag), expect=np.array(22 if flag else 20, np.int32))
 
 
 class Gate(Module):
@@ -110,7 +107,7 @@ class Gate(Module):
 
     def __call__(self, x: TensorValue, flag: TensorValue) -> TensorValue:
         y = ops.cond(flag, [x.type], lambda: self.wide(x), lambda: self.bias(x) * 0.5)[0]
-        return ops.tanh(y) + x
+        return ops.tanh(ops.abs(y)) + x
 
 
 class Gates(Module):
@@ -125,16 +122,14 @@ class Gates(Module):
 
 def gate(state: dict[str, Any], name: str, x: Any, flag: bool) -> Any:
     wide, weight, bias = (state[f"{name}.{key}"] for key in ("wide.weight", "bias.weight", "bias.bias"))
-    return np.tanh(x @ wide.T if flag else (x @ weight.T + bias) * 0.5) + x
+    return np.tanh(np.abs(x @ wide.T if flag else (x @ weight.T + bias) * 0.5)) + x
 
 
 @pytest.mark.parametrize("flag", [True, False])
 def test_modules_with_branches_share_a_function(flag: bool) -> None:
     graph = Gates().trace(FLOATS, FLAG)
     rng = np.random.default_rng(0)
-    state = {
-        name: rng.standard_normal(spec.shape).astype(np.float32) for name, spec in graph.weight_specs.items()
-    }
+    state = {name: rng.standard_normal(spec.shape).astype(np.float32) for name, spec in graph.weight_specs.items()}
     model = to_model(graph, weights="inputs")
     assert [function.name for function in model.functions] == ["Gate"]
     expect = gate(state, "second", gate(state, "first", X, flag), flag)
@@ -163,7 +158,7 @@ def test_modules_whose_branches_differ_share_nothing() -> None:
     assert not to_model(graph).functions
     first = np.tanh(np.maximum(np.exp(X) * 2 + 1, 0)) - 1
     second = np.tanh(np.maximum(np.exp(first) * 3 + 1, 0)) - 1
-    np.testing.assert_allclose(run(graph, X, True)[0], second, rtol=1e-5)
+    np.testing.assert_allclose(run(graph, X, True)[0], second, rtol=1e-5, atol=1e-6)
 
 
 def test_a_subgraph_can_be_called_from_a_branch() -> None:
@@ -203,7 +198,7 @@ def test_a_value_cannot_leave_its_branch_by_the_back_door() -> None:
 def test_a_size_made_in_a_branch_is_not_known_after_it() -> None:
     with Graph("sizes", input_types=[FLOATS, FLAG]) as graph:
         x, flag = (value.tensor for value in graph.inputs)
-        ops.cond(flag, [x.type], lambda: x[(slice(1, None), "rest"),].sum(0) + x, lambda: x)
+        ops.cond(flag, [x.type], lambda: ops.sum(x[(slice(1, None), "rest"),], 0) + x, lambda: x)
         with pytest.raises(ValueError, match="'rest' is on no input"):
             ops.shape_to_tensor(["rest"])
 
@@ -227,9 +222,9 @@ def test_a_branch_that_fails_leaves_the_graph_as_it_was() -> None:
         (lambda x, p: ops.cond(x, [x.type], lambda: x, lambda: x), "pred must be a bool without axes"),
         (lambda x, p: ops.cond(p, None, lambda: None, lambda: None), "branches that return nothing"),
         (lambda x, p: ops.cond(p, [x.type], lambda: (x, x), lambda: x), "then_branch returns 2 values, 1 are expected"),
-        (lambda x, p: ops.cond(p, [x.type], lambda: x, lambda: x.sum()), "else_branch returns .* at place 0"),
+        (lambda x, p: ops.cond(p, [x.type], lambda: x, lambda: x.max()), "else_branch returns .* at place 0"),
         (lambda x, p: ops.cond(p, [x.type], lambda: x > 0, lambda: x), "then_branch returns"),
-        (lambda x, p: ops.while_loop([], lambda: p, lambda: []), "at least one iteration value"),
+        (lambda x, p: ops.while_loop([], lambda: p, list), "at least one iteration value"),
         (lambda x, p: ops.while_loop(x, lambda y: y > 0, lambda y: y), "predicate must be a bool without axes"),
         (lambda x, p: ops.while_loop(x, lambda y: p, lambda y: ops.concat([y, y])), "body returns"),
     ],

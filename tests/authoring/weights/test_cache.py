@@ -154,7 +154,10 @@ def test_other_bytes_than_were_asked_for_are_not_kept(site: Any, cache: Cache) -
 
 def test_a_full_disk(site: Any, cache: Cache) -> None:
     url = site.put("w", CONTENT)
-    with small_files(5000), pytest.raises(OSError, match=r"no room for the 10000 bytes of .*/w, \d+ are free") as caught:
+    with (
+        small_files(5000),
+        pytest.raises(OSError, match=r"no room for the 10000 bytes of .*/w, \d+ are free") as caught,
+    ):
         cache.fetch(url)
     assert caught.value.errno == errno.EFBIG
     assert site.downloads == 0

@@ -1,5 +1,6 @@
 """The operators: functions from graph values to graph values, to be called while a graph is traced."""
 
+from tidemill.graph.ops import random
 from tidemill.graph.ops.activation import (
     elu,
     gelu,
@@ -40,6 +41,8 @@ from tidemill.graph.ops.control import cond, while_loop
 from tidemill.graph.ops.conv import conv1d, conv2d, conv3d
 from tidemill.graph.ops.conv_transpose import conv1d_transpose, conv2d_transpose, conv3d_transpose
 from tidemill.graph.ops.cumulative import cumprod, cumsum
+from tidemill.graph.ops.custom import custom, inplace_custom
+from tidemill.graph.ops.detection import non_maximum_suppression, roi_align
 from tidemill.graph.ops.division import floor_div, mod
 from tidemill.graph.ops.einsum import einsum
 from tidemill.graph.ops.elementwise import (
@@ -79,6 +82,8 @@ from tidemill.graph.ops.elementwise import (
     trunc,
     where,
 )
+from tidemill.graph.ops.fold import fold
+from tidemill.graph.ops.group_norm import group_norm
 from tidemill.graph.ops.indexing import gather, gather_nd, slice_tensor
 from tidemill.graph.ops.linalg import linear, matmul, outer
 from tidemill.graph.ops.logarithm import expm1, log1p, logaddexp
@@ -88,7 +93,9 @@ from tidemill.graph.ops.padding import pad
 from tidemill.graph.ops.placement import assert_same_device, parallel, print, shard_and_stack, side_stream, transfer_to
 from tidemill.graph.ops.pooling import avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d
 from tidemill.graph.ops.power import pow
+from tidemill.graph.ops.quantized import dequantize, qmatmul
 from tidemill.graph.ops.reduction import argmax, argmin, logsumexp, max, mean, min, prod, sum
+from tidemill.graph.ops.resize import InterpolationMode, resize, resize_bicubic, resize_linear, resize_nearest
 from tidemill.graph.ops.scatter import (
     scatter,
     scatter_add,
@@ -117,10 +124,13 @@ from tidemill.graph.ops.shaping import (
     transpose,
     unsqueeze,
 )
+from tidemill.graph.ops.signal import Normalization, as_interleaved_complex, hann_window, irfft
 from tidemill.graph.ops.tiling import repeat_interleave, tile
 from tidemill.graph.ops.trigonometry import acos, acosh, asin, asinh, atan, atanh, cos, cosh, sin, sinh, tan
 
 __all__ = [
+    "InterpolationMode",
+    "Normalization",
     "abs",
     "acos",
     "acosh",
@@ -133,6 +143,7 @@ __all__ = [
     "argmax",
     "argmin",
     "argsort",
+    "as_interleaved_complex",
     "asin",
     "asinh",
     "assert_same_device",
@@ -171,6 +182,8 @@ __all__ = [
     "cosh",
     "cumprod",
     "cumsum",
+    "custom",
+    "dequantize",
     "distributed_broadcast",
     "distributed_ep",
     "distributed_scatter",
@@ -184,13 +197,18 @@ __all__ = [
     "flatten",
     "floor",
     "floor_div",
+    "fold",
     "gather",
     "gather_nd",
     "gelu",
     "greater",
     "greater_equal",
+    "group_norm",
+    "hann_window",
     "hard_sigmoid",
     "hard_swish",
+    "inplace_custom",
+    "irfft",
     "is_inf",
     "is_nan",
     "layer_norm",
@@ -221,6 +239,7 @@ __all__ = [
     "mod",
     "mul",
     "negate",
+    "non_maximum_suppression",
     "nonzero",
     "not_equal",
     "one_hot",
@@ -232,6 +251,8 @@ __all__ = [
     "prelu",
     "print",
     "prod",
+    "qmatmul",
+    "random",
     "range",
     "rebind",
     "reciprocal",
@@ -240,7 +261,12 @@ __all__ = [
     "relu",
     "repeat_interleave",
     "reshape",
+    "resize",
+    "resize_bicubic",
+    "resize_linear",
+    "resize_nearest",
     "rms_norm",
+    "roi_align",
     "round",
     "rsqrt",
     "scatter",

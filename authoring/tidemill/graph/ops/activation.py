@@ -129,4 +129,4 @@ def _on_floats(op: str, x: TensorLike, **attributes: Attribute) -> TensorValue:
     if not value.dtype.is_float():
         raise op_fault(op.lower(), {"x": value}, f"takes floating point numbers, not {value.dtype!r}; cast it first")
     check_numbers(op.lower(), value)
-    return compute(op, [value], value.type, **attributes)
+    return compute(op, [value], value.type, value, **attributes)

@@ -12,7 +12,7 @@ from tidemill.graph.context import as_tensor, current
 from tidemill.graph.dim import StaticDim
 from tidemill.graph.fault import op_fault
 from tidemill.graph.ops.activation import softmax
-from tidemill.graph.ops.constant import range as range_of
+from tidemill.graph.ops.arange import range as range_of
 from tidemill.graph.ops.elementwise import add, div, greater_equal, mul, tanh, where
 from tidemill.graph.ops.linalg import matmul
 from tidemill.graph.ops.promote import TensorLike

@@ -134,8 +134,8 @@ def _check_regions(image: TensorValue, regions: TensorValue, ratio: float, mode:
         raise ValueError(f"roi_align mode must be 'AVG' or 'MAX', got {mode!r}")
     if ratio != int(ratio) or ratio < 0 or (mode == "MAX" and not ratio):
         raise ValueError(
-            f"roi_align: sampling_ratio is {ratio}; it must be a whole number, and at least 1 for mode='MAX', where the "
-            "number of samples can not depend on the region"
+            f"roi_align: sampling_ratio is {ratio}; it must be a whole number, and at least 1 for mode='MAX', where "
+            "the number of samples can not depend on the region"
         )
     if image.rank != 4 or regions.rank != 2 or regions.shape[1] != 5 or regions.dtype is not image.dtype:
         raise op_fault(
@@ -147,8 +147,8 @@ def _check_regions(image: TensorValue, regions: TensorValue, ratio: float, mode:
 
 def _scalar(value: TensorLike, dtype: DType) -> TensorValue:
     if is_weak(value):
-        return current().constant(np.asarray(value).astype(dtype.to_numpy()))
+        return current().constant(np.asarray(value).astype(dtype.to_numpy()).reshape(1))
     tensor = as_tensor(value)
     if tensor.dtype is not dtype or tensor.type.num_elements != 1:
         raise op_fault("non_maximum_suppression", {"value": tensor}, f"limits are scalars; this one of {dtype!r}")
-    return tensor
+    return reshape(tensor, (1,))

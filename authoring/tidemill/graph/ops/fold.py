@@ -58,8 +58,8 @@ def fold(
         raise op_fault(
             "fold",
             {"input": value},
-            f"axis 1 ({value.shape[1]}) must be a multiple of the kernel's {kernel[0] * kernel[1]} elements, and axis 2 "
-            f"({value.shape[2]}) must be the {blocks} blocks that an image of {size[0]} x {size[1]} has; rebind the "
+            f"axis 1 ({value.shape[1]}) must be a multiple of the kernel's {kernel[0] * kernel[1]} elements, and axis "
+            f"2 ({value.shape[2]}) must be the {blocks} blocks that an image of {size[0]} x {size[1]} has; rebind the "
             "input if its dims will be so when it runs",
         )
     shape = [value.shape[0], channels, *size]

@@ -44,7 +44,7 @@ def group_norm(input: TensorLike, gamma: TensorLike, beta: TensorLike, num_group
     dtype = value.dtype.to_numpy()
     ones, zeros = (current().constant(make(num_groups, dtype), value.device) for make in (np.ones, np.zeros))
     normal = compute("InstanceNormalization", [groups, ones, zeros], groups.type, groups, epsilon=float(epsilon))
-    aligned = (shape[1], *[1] * (value.rank - 2))
+    aligned = (shape[1], *[Dim(1)] * (value.rank - 2))
     return add(mul(reshape(normal, shape), reshape(scale, aligned)), reshape(shift, aligned))
 
 

@@ -31,9 +31,9 @@ _REDUCE = f"{_WIDE_INTS} {_FLOATS}"
 
 # Operator -> the dtypes in which it can be emitted. One that is not here takes whatever its ONNX definition says.
 _KERNELS: Mapping[str, str] = {
-    **dict.fromkeys(("Min", "Max", "Clip", "Where"), _MIN_MAX),
-    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "CumSum", "Trilu"), _REDUCE),
-    **dict.fromkeys(("ReduceLogSumExp", "Softmax", "LogSoftmax", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt"), _FLOATS),
+    **dict.fromkeys(("Min", "Max"), _MIN_MAX),
+    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceProd", "CumSum"), _REDUCE),
+    **dict.fromkeys(("ReduceLogSumExp", "Softmax", "LogSoftmax", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Reciprocal"), _FLOATS),
     **dict.fromkeys(("ReduceMin", "ReduceMax"), f"bool int8 uint8 {_REDUCE}"),
     **dict.fromkeys(("ArgMax", "ArgMin"), f"int8 uint8 {_REDUCE}"),
     **dict.fromkeys(("Round", "Sin", "Cos"), _PLAIN_FLOATS),
@@ -41,7 +41,11 @@ _KERNELS: Mapping[str, str] = {
     **dict.fromkeys(("Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"), "float16 float32"),
     **dict.fromkeys(("Elu", "Selu", "Softplus", "Softsign", "HardSigmoid", "HardSwish", "Mish"), "float16 float32"),
     **dict.fromkeys(("Conv", "ConvTranspose", "AveragePool", "InstanceNormalization"), _PLAIN_FLOATS),
+    "RoiAlign": "float32 float64",
+    "Col2Im": "float32",
+    "Resize": "float16 float32 int8 int32 uint8",
     "MaxPool": f"int8 uint8 {_PLAIN_FLOATS}",
+    "Where": f"int8 int32 int64 uint8 uint32 {_FLOATS}",
     "Pad": f"bool {_MIN_MAX}",
     "ScatterReduction": "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64",
     "Relu": f"int8 int32 {_FLOATS}",
@@ -50,8 +54,8 @@ _KERNELS: Mapping[str, str] = {
     "Einsum": f"{_WIDE_INTS} {_PLAIN_FLOATS}",
 }
 
-# Operators of sums and products give the same bits for signed and unsigned integers, so uint64 may stand as int64.
-_MODULAR = frozenset({"ReduceSum", "ReduceProd", "CumSum", "Einsum", "Trilu"})
+# Choices, sums and products give the same bits for signed and unsigned integers, so uint64 may stand as int64.
+_MODULAR = frozenset({"CumSum", "Einsum", "ReduceProd", "ReduceSum", "Where"})
 
 _BRIDGES = (DType.int32, DType.int64, DType.float32)
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from tidemill.graph.context import current, emit
 from tidemill.graph.dim import Dim
 from tidemill.graph.fault import op_fault
-from tidemill.graph.ops.elementwise import mul
-from tidemill.graph.ops.promote import TensorLike, cast_to, operands
-from tidemill.graph.ops.shaping import reshape, unsqueeze
+from tidemill.graph.ops.elementwise import add, mul
+from tidemill.graph.ops.kernels import compute
+from tidemill.graph.ops.promote import TensorLike, cast_to, check_numbers, operands
+from tidemill.graph.ops.shaping import reshape, transpose, unsqueeze
 from tidemill.graph.shape import Shape
-from tidemill.graph.type import TensorType
 
 if TYPE_CHECKING:
     from tidemill.graph.value import TensorValue
@@ -30,15 +30,15 @@ def matmul(lhs: TensorLike, rhs: TensorLike) -> TensorValue:
     stored = current().transposed_from(right)
     if stored is not None and right.rank == 2 and left.rank >= 2 and left.dtype.is_float():
         return linear(left, stored)
-    shape = _product_shape(left, right)
-    return emit("MatMul", [left, right], left.type.with_shape(shape))
+    check_numbers("matmul", left)
+    return compute("MatMul", [left, right], left.type.with_shape(_product_shape(left, right)))
 
 
 def linear(x: TensorLike, weight: TensorLike, bias: TensorLike | None = None) -> TensorValue:
     """`x @ weight.T + bias`.
 
     Args:
-        x: [..., in], floating point.
+        x: [..., in], numbers.
         weight: [out, in], as checkpoints store it.
         bias: [out], or None.
 
@@ -46,23 +46,18 @@ def linear(x: TensorLike, weight: TensorLike, bias: TensorLike | None = None) ->
         [..., out].
     """
     value, matrix = operands("linear", x, weight)
+    shift: TensorValue | None = None
     if bias is not None:
         value, shift = operands("linear", value, bias)
         matrix = cast_to(matrix, value.dtype)
-    if matrix.rank != 2 or value.rank < 1 or value.shape[-1] != matrix.shape[1]:
-        raise op_fault(
-            "linear",
-            {"x": value, "weight": matrix},
-            "Matrix multiplication input "
-            f"lhs (shape {value.shape}) dimension at axis -1 (value {value.shape[-1] if value.rank else 'none'}) must "
-            f"match input rhs (shape {Shape(reversed(matrix.shape))}) dimension at axis -2 (value "
-            f"{matrix.shape[-1] if matrix.rank else 'none'}), which is the weight [out, in] transposed",
-        )
-    if bias is not None and shift.shape != matrix.shape[:1]:
-        raise op_fault("linear", {"weight": matrix, "bias": shift}, f"bias must be [out] = {matrix.shape[:1]}")
-    rows = reshape(value, (-1, matrix.shape[1])) if value.rank != 2 else value
-    inputs = [rows, matrix] if bias is None else [rows, matrix, shift]
-    product = emit("Gemm", inputs, _rows_type(rows, matrix), transB=1)
+    _check_linear(value, matrix, shift)
+    if not value.dtype.is_float():
+        product = matmul(value, transpose(matrix, 0, 1))
+        return product if shift is None else add(product, shift)
+    count = Shape(value.shape[:-1]).num_elements
+    rows = value if value.rank == 2 else reshape(value, (count, matrix.shape[1]))
+    inputs = [rows, matrix] if shift is None else [rows, matrix, shift]
+    product = emit("Gemm", inputs, rows.type.with_shape((rows.shape[0], matrix.shape[0])), transB=1)
     return product if value.rank == 2 else reshape(product, (*value.shape[:-1], matrix.shape[0]))
 
 
@@ -74,8 +69,19 @@ def outer(lhs: TensorLike, rhs: TensorLike) -> TensorValue:
     return mul(unsqueeze(left, 1), unsqueeze(right, 0))
 
 
-def _rows_type(rows: TensorValue, matrix: TensorValue) -> TensorType:
-    return rows.type.with_shape((rows.shape[0], matrix.shape[0]))
+def _check_linear(value: TensorValue, matrix: TensorValue, shift: TensorValue | None) -> None:
+    check_numbers("linear", value)
+    if matrix.rank != 2 or value.rank < 1 or value.shape[-1] != matrix.shape[1]:
+        raise op_fault(
+            "linear",
+            {"x": value, "weight": matrix},
+            "Matrix multiplication input "
+            f"lhs (shape {value.shape}) dimension at axis -1 (value {value.shape[-1] if value.rank else 'none'}) must "
+            f"match input rhs (shape {Shape(reversed(matrix.shape))}) dimension at axis -2 (value "
+            f"{matrix.shape[-1] if matrix.rank else 'none'}), which is the weight [out, in] transposed",
+        )
+    if shift is not None and shift.shape != matrix.shape[:1]:
+        raise op_fault("linear", {"weight": matrix, "bias": shift}, f"bias must be [out] = {matrix.shape[:1]}")
 
 
 def _check_inner(lhs: TensorValue, rhs: TensorValue) -> None:

@@ -115,6 +115,9 @@ def max_pool2d(
 ) -> TensorValue:
     """The largest element of every window over height and width; padding never wins.
 
+    ONNX Runtime passes over NaN, and begins with the smallest finite number: that is the result where a window has
+    nothing but NaN, minus infinity or padding.
+
     Args:
         input: [batch, height, width, channels], or [batch, channels, height, width] for `NCHW`.
         kernel_size: The size of the window along each axis.
@@ -242,4 +245,4 @@ def _padded(image: TensorValue, window: Window, filler: float) -> tuple[TensorVa
 
 
 def _lowest(dtype: np.dtype[np.generic]) -> float:
-    return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype.name).min)
+    return float(np.finfo(dtype.name).min) if dtype.kind == "f" else int(np.iinfo(dtype.name).min)

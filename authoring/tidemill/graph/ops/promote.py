@@ -65,7 +65,11 @@ def weak_constant(value: Any, like: TensorValue) -> TensorValue:
     dtype = like.dtype
     data = np.asarray(value)
     _check_weak(data, value, dtype)
-    return current().constant(data.astype(dtype.to_numpy()), like.device)
+    with np.errstate(over="ignore"):
+        converted = data.astype(dtype.to_numpy())
+    if dtype.is_float() and not np.array_equal(np.isfinite(data), np.isfinite(converted)):
+        raise ValueError(f"Unsafe cast: {value} is beyond the range of dtype({dtype!r}).")
+    return current().constant(converted, like.device)
 
 
 def cast_to(value: TensorValue, dtype: DType) -> TensorValue:

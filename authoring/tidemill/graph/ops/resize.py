@@ -82,6 +82,7 @@ def resize_linear(
         "mode": "linear",
         "coordinate_transformation_mode": _COORDINATES[coordinate_transform_mode],
         "antialias": int(antialias),
+        "exclude_outside": int(antialias),
     }
     changed = [axis for axis, (old, new) in enumerate(zip(value.shape, target, strict=True)) if old != new]
     if value.rank == 4 and changed and min(changed) >= 2:

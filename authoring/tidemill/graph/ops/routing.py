@@ -13,9 +13,10 @@ from tidemill.graph.dim import Dim, StaticDim
 from tidemill.graph.fault import op_fault
 from tidemill.graph.ops.elementwise import equal, mul
 from tidemill.graph.ops.indexing import gather
-from tidemill.graph.ops.promote import TensorLike, weak_constant
+from tidemill.graph.ops.promote import TensorLike
+from tidemill.graph.ops.scatter import scatter_nd
+from tidemill.graph.ops.selection import nonzero
 from tidemill.graph.ops.shaping import broadcast_to, concat, reshape, squeeze, unsqueeze
-from tidemill.graph.type import TensorType
 
 if TYPE_CHECKING:
     from tidemill.graph.value import TensorValue
@@ -59,22 +60,20 @@ def dispatch(
 
 def _where(flags: TensorValue) -> TensorValue:
     """The indices at which a bool vector is true."""
-    dim = Dim(_fresh_name())
-    found = emit("NonZero", [flags], TensorType(DType.int64, [1, dim], flags.device))
-    places = squeeze(found, 0)
-    current().define(dim, places, 0)
-    return places
+    return squeeze(nonzero(flags, _fresh_name()), 1)
 
 
 def _row_of(place: TensorValue, choices: Dim) -> TensorValue:
     """Places count from 0, so ONNX's division, which truncates, floors here."""
-    return place if choices == 1 else emit("Div", [place, weak_constant(int(choices), place)], place.type)  # type: ignore[call-overload]
+    if choices == 1:
+        return place
+    return emit("Div", [place, current().extents([choices])], place.type)
 
 
 def _put(rows: TensorValue, places: TensorValue, count: Dim) -> TensorValue:
     zero = current().constant(np.zeros((1, 1), rows.dtype.to_numpy()), rows.device)
     empty = broadcast_to(zero, (count, rows.shape[1]))
-    return emit("ScatterND", [empty, unsqueeze(places, 1), rows], empty.type)
+    return scatter_nd(empty, rows, unsqueeze(places, 1))
 
 
 def _fresh_name() -> str:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tidemill.dtype import DType
 from tidemill.graph.context import as_tensor, current, emit
 from tidemill.graph.dim import Dim, DimLike, StaticDim, SymbolicDim, exact_quotient
 from tidemill.graph.fault import op_fault
 from tidemill.graph.ops.axes import check_axis, resolve_axis
-from tidemill.graph.ops.promote import TensorLike
+from tidemill.graph.ops.promote import TensorLike, cast_to
 from tidemill.graph.shape import Shape, ShapeLike
 from tidemill.graph.type import TensorType
 
@@ -63,8 +64,10 @@ def reshape(x: TensorLike, shape: ShapeLike) -> TensorValue:
 
 
 def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> TensorValue:
-    """The axes from `start_dim` to `end_dim`, both included, as one."""
+    """The axes from `start_dim` to `end_dim`, both included, as one; a scalar becomes [1]."""
     value = as_tensor(x)
+    if not value.rank:
+        return reshape(value, [1])
     first, last = resolve_axis("flatten", value, start_dim), resolve_axis("flatten", value, end_dim)
     if first > last:
         raise op_fault("flatten", {"x": value}, f"start_dim {start_dim} comes after end_dim {end_dim}")
@@ -109,9 +112,19 @@ def unsqueeze(x: TensorLike, axis: int) -> TensorValue:
     return emit("Unsqueeze", [value, _axes(index)], value.type.with_shape(shape))
 
 
-def broadcast_to(x: TensorLike, shape: ShapeLike) -> TensorValue:
-    """Repeated along axes of size 1, and along new leading axes, to fill `shape`."""
+def broadcast_to(
+    x: TensorLike, shape: ShapeLike | TensorValue, out_dims: Iterable[DimLike] | None = None
+) -> TensorValue:
+    """Repeated along axes of size 1, and along new leading axes, to fill `shape`.
+
+    Args:
+        x: Any tensor.
+        shape: The dims of the result, or an int64 vector of its sizes.
+        out_dims: The dims of the result where `shape` is a vector.
+    """
     value = as_tensor(x)
+    if hasattr(shape, "__tensorvalue__"):
+        return _broadcast_to_sizes(value, as_tensor(shape), out_dims)
     target = Shape(shape)
     lead = len(target) - value.rank
     fits = lead >= 0 and all(dim in (1, goal) for dim, goal in zip(value.shape, target[lead:], strict=True))
@@ -122,6 +135,18 @@ def broadcast_to(x: TensorLike, shape: ShapeLike) -> TensorValue:
     given = [Dim(-1)] * lead + list(value.shape)
     goal = [Dim(1) if dim == wanted else wanted for dim, wanted in zip(given, target, strict=True)]
     return emit("Expand", [value, current().extents(goal)], value.type.with_shape(target))
+
+
+def _broadcast_to_sizes(value: TensorValue, sizes: TensorValue, dims: Iterable[DimLike] | None) -> TensorValue:
+    if dims is None:
+        raise ValueError("broadcast_to: the dims of a result whose shape is a tensor must be named with out_dims=")
+    target = Shape(dims)
+    if sizes.shape != Shape([len(target)]):
+        raise op_fault("broadcast_to", {"x": value, "shape": sizes}, f"must be one size for each of {target}")
+    result = emit("Expand", [value, cast_to(sizes, DType.int64)], value.type.with_shape(target))
+    for axis, dim in enumerate(target):
+        current().define(dim, result, axis)
+    return result
 
 
 def concat(xs: Iterable[TensorLike], axis: int = 0) -> TensorValue:
@@ -143,15 +168,17 @@ def stack(xs: Iterable[TensorLike], axis: int = 0) -> TensorValue:
     return concat([unsqueeze(x, axis) for x in xs], axis)
 
 
-def split(x: TensorLike, sizes: Sequence[int], axis: int = 0) -> list[TensorValue]:
-    """Cut along `axis` into pieces of the given sizes, which must add up to it."""
-    value = as_tensor(x)
+def split(x: TensorLike, split_sizes: Iterable[DimLike], axis: int = 0) -> list[TensorValue]:
+    """Cut along `axis` into pieces of the given sizes, which must add up to it; they may be symbolic."""
+    value, sizes = as_tensor(x), Shape(split_sizes)
     index = resolve_axis("split", value, axis)
-    if value.shape[index] != sum(sizes) or any(size < 0 for size in sizes):
-        raise op_fault("split", {"x": value}, f"sizes {list(sizes)} must add up to axis {axis} ({value.shape[index]})")
-    types = [_resized(value, index, Dim(size)) for size in sizes]
-    lengths = current().constant(np.array(sizes, np.int64))
-    return current().append("Split", [value, lengths], types, {"axis": index})
+    if not sizes:
+        return []
+    total = sum(sizes[1:], sizes[0])
+    if value.shape[index] != total or any(isinstance(size, StaticDim) and size.dim < 0 for size in sizes):
+        raise op_fault("split", {"x": value}, f"sizes {sizes} must add up to axis {axis} ({value.shape[index]})")
+    types = [_resized(value, index, size) for size in sizes]
+    return current().append("Split", [value, current().extents(sizes)], types, {"axis": index})
 
 
 def chunk(x: TensorLike, chunks: int, axis: int = 0) -> list[TensorValue]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,14 +37,20 @@ def strict_fault(missing: Iterable[str], unexpected: Iterable[str], values: Mapp
     if lacking:
         parts.append(f"Missing required weights: {', '.join(lacking)}")
         empty = [name for name in lacking if name in values]
-        close = get_close_matches(lacking[0], list(values), n=1)
         if empty:
             parts.append(f"The value is None for: {', '.join(empty)}")
-        elif close:
-            parts.append(f"For '{lacking[0]}', did you mean '{close[0]}'?")
+        elif hint := _nearest(lacking, values):
+            parts.append("For '{}', did you mean '{}'?".format(*hint))
     if left:
         parts.append(f"Unexpected keys in state_dict: {', '.join(left)}")
     return "; ".join(parts)
+
+
+def _nearest(missing: Iterable[str], given: Iterable[str]) -> tuple[str, str] | None:
+    """The missing name and the given one that are most alike, if any are."""
+    keys = list(given)
+    pairs = [(name, close[0]) for name in missing if (close := get_close_matches(name, keys, n=1))]
+    return max(pairs, key=lambda pair: SequenceMatcher(None, *pair).ratio(), default=None)
 
 
 def fits(weight: Weight, value: Any) -> bool:

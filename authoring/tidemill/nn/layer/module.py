@@ -55,6 +55,9 @@ class Module(Layer, ABC):
     use LayerList.
     """
 
+    ignored_keys: tuple[str, ...] = ()
+    """Local names that a checkpoint may hold for this module though no weight has them."""
+
     @abstractmethod
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Append the module's computation to the graph being traced."""
@@ -168,9 +171,10 @@ class Module(Layer, ABC):
         """
         weights = self.raw_state_dict()
         found = {name: state_dict[name] for name in weights if state_dict.get(name) is not None}
+        ignored = {prefix + key for prefix, module in self.named_modules() for key in module.ignored_keys}
         report = LoadReport(
             missing=tuple(name for name in weights if name not in found),
-            unexpected=tuple(name for name in state_dict if name not in weights),
+            unexpected=tuple(name for name in state_dict if name not in weights and name not in ignored),
         )
         fault = loading.strict_fault(report.missing, report.unexpected, state_dict) if strict else ""
         if fault:

@@ -79,7 +79,15 @@ def _parameters(weights: Sequence[Weight]) -> str:
         return ""
     total: Dim = sum((weight.shape.num_elements for weight in weights), StaticDim(0))
     size: Dim = sum((weight.shape.num_elements * weight.dtype.size_in_bytes for weight in weights), StaticDim(0))
-    return str(total) if total.symbols else f"{int(total):,} ({int(size) / 1e6:.1f} MB)"
+    return str(total) if total.symbols else f"{int(total):,} ({_size_text(int(size))})"
+
+
+def _size_text(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} GB"
 
 
 def _saving(graph: Graph | None) -> str:
