@@ -53,6 +53,9 @@ PACKAGES = {
     "grpc_reflection": "tidemill.serving.grpc",
     "httpx": "tidemill.client",
     "safetensors": "tidemill.weights",
+    "obstore": "tidemill.weights.objectstore",
+    "gguf": "tidemill.weights.gguf_file",
+    "rich": "tidemill.weights.progress",
     "yaml": "tidemill.bundle.config tidemill.serving.config",
     "pydantic": "tidemill.bundle.config tidemill.serving.config tidemill.serving.http",
     "onnx": (

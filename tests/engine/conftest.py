@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
 import numpy as np
 import onnx
 import pytest
@@ -21,6 +24,28 @@ stack (float[batch, 32] x) => (float[batch, 32] y) {
 }
 <domain: "f", opset_import: ["" : 21]>
 layer (x, w) => (y) { h = MatMul (x, w) [tanh] y = Tanh (h) }"""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A traced graph, written by hand."""
+
+    name: str
+    input_specs: tuple[TensorSpec, ...]
+    output_specs: tuple[TensorSpec, ...]
+    content: bytes
+    weight_specs: MappingProxyType = field(default_factory=lambda: MappingProxyType({}))
+    updates: MappingProxyType = field(default_factory=lambda: MappingProxyType({}))
+    custom_extensions: tuple = ()
+
+    def to_model_bytes(self):
+        return self.content
+
+
+@pytest.fixture
+def graph_of():
+    """Makes a traced graph."""
+    return Graph
 
 
 @pytest.fixture
@@ -55,3 +80,18 @@ def stack(tmp_path):
         model.graph.initializer.append(tensor)
     x, y = (TensorSpec(name, DType.float32, ("batch", WIDTH)) for name in "xy")
     return Bundle("stack", {"main": GraphPart(model, (x,), (y,))}, weights).write(tmp_path / "stack" / "1")
+
+
+@pytest.fixture
+def linear(model_bytes):
+    """y = x @ l_weight for x [batch, 4]."""
+    content = model_bytes(
+        "g (float[batch, 4] x, float[4, 4] l_weight) => (float[batch, 4] y) { y = MatMul(x, l_weight) }"
+    )
+    x, y = TensorSpec("x", DType.float32, ("batch", 4)), TensorSpec("y", DType.float32, ("batch", 4))
+    return Graph("enc", (x,), (y,), content, MappingProxyType({"l_weight": TensorSpec("l_weight", DType.float32, (4, 4))}))
+
+
+@pytest.fixture
+def weight():
+    return np.eye(4, dtype=np.float32)

@@ -51,9 +51,7 @@ def test_weights_stay_in_the_bundle_and_nodes_tell_their_layer(stack, cache):
     places = {tensor.name: tensor.external_data[0].value for tensor in model.graph.initializer}
     assert places == dict.fromkeys(("w0", "w1", "w2"), "weights.safetensors")
     assert artifact.stat().st_size < 4096
-    assert [node.name for node in model.graph.node if node.op_type == "Tanh"] == [
-        f"layers.{n}.tanh" for n in range(3)
-    ]
+    assert [node.name for node in model.graph.node if node.op_type == "Tanh"] == [f"layers.{n}.tanh" for n in range(3)]
 
 
 def test_a_bundle_that_was_moved_keeps_its_artifact(stack, cache):
@@ -173,9 +171,7 @@ def _load_elsewhere(path, directory, results):
 def test_processes_that_start_together_compile_once(stack, cache):
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    processes = [
-        context.Process(target=_load_elsewhere, args=(stack.path, cache.directory, results)) for _ in range(3)
-    ]
+    processes = [context.Process(target=_load_elsewhere, args=(stack.path, cache.directory, results)) for _ in range(3)]
     for process in processes:
         process.start()
     found = [results.get(timeout=60) for _ in processes]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
@@ -17,42 +16,11 @@ from tidemill.protocol.types import TensorSpec
 F32 = DType.float32
 
 
-@dataclass(frozen=True)
-class Graph:
-    """A traced graph, written by hand."""
-
-    name: str
-    input_specs: tuple[TensorSpec, ...]
-    output_specs: tuple[TensorSpec, ...]
-    content: bytes
-    weight_specs: MappingProxyType = field(default_factory=lambda: MappingProxyType({}))
-    updates: MappingProxyType = field(default_factory=lambda: MappingProxyType({}))
-    custom_extensions: tuple = ()
-
-    def to_model_bytes(self):
-        return self.content
-
-
 @pytest.fixture
-def linear(model_bytes):
-    """y = x @ l_weight for x [batch, 4]."""
-    content = model_bytes(
-        "g (float[batch, 4] x, float[4, 4] l_weight) => (float[batch, 4] y) { y = MatMul(x, l_weight) }"
-    )
-    x, y = TensorSpec("x", F32, ("batch", 4)), TensorSpec("y", F32, ("batch", 4))
-    return Graph("enc", (x,), (y,), content, MappingProxyType({"l_weight": TensorSpec("l_weight", F32, (4, 4))}))
-
-
-@pytest.fixture
-def add(model_bytes):
+def add(model_bytes, graph_of):
     content = model_bytes("g (float[batch, 4] a, float[batch, 4] b) => (float[batch, 4] y) { y = Add(a, b) }")
     a, b, y = (TensorSpec(name, F32, ("batch", 4)) for name in "aby")
-    return InferenceSession().load(Graph("add", (a, b), (y,), content))
-
-
-@pytest.fixture
-def weight():
-    return np.eye(4, dtype=np.float32)
+    return InferenceSession().load(graph_of("add", (a, b), (y,), content))
 
 
 @pytest.fixture
@@ -213,29 +181,91 @@ def test_metadata(model):
 
 
 @pytest.mark.parametrize("dtype", [DType.bfloat16, DType.float8_e5m2, DType.string])
-def test_types_that_numpy_and_onnxruntime_do_not_share(model_bytes, dtype):
+def test_types_that_numpy_and_onnxruntime_do_not_share(model_bytes, graph_of, dtype):
     text = {"float8_e5m2": "float8e5m2"}.get(dtype.name, dtype.name)
     content = model_bytes(f"g ({text}[N] x) => ({text}[N] y) {{ y = Identity(x) }}")
     x, y = TensorSpec("x", dtype, ("N",)), TensorSpec("y", dtype, ("N",))
     given = np.array([b"a", b"b"], object) if dtype is DType.string else np.arange(2).astype(dtype.to_numpy())
 
-    (output,) = InferenceSession().load(Graph("id", (x,), (y,), content))(given)
+    (output,) = InferenceSession().load(graph_of("id", (x,), (y,), content))(given)
 
     assert output.dtype is dtype
     np.testing.assert_array_equal(output.to_numpy(), given)
 
 
-def test_a_graph_without_outputs_returns_nothing(linear, weight):
-    silent = Graph("silent", linear.input_specs, (), linear.content, linear.weight_specs)
+def test_a_graph_without_outputs_returns_nothing(linear, weight, graph_of):
+    silent = graph_of("silent", linear.input_specs, (), linear.content, linear.weight_specs)
 
     assert InferenceSession().load(silent, weights_registry={"l_weight": weight})(X) == []
 
 
-def test_values_the_model_refuses(model_bytes):
+def test_values_the_model_refuses(model_bytes, graph_of):
     content = model_bytes("g (int64[N] i) => (float[N] y) <float[2] t = {1, 2}> { y = Gather(t, i) }")
     model = InferenceSession().load(
-        Graph("pick", (TensorSpec("i", DType.int64, ("N",)),), (TensorSpec("y", F32, ("N",)),), content)
+        graph_of("pick", (TensorSpec("i", DType.int64, ("N",)),), (TensorSpec("y", F32, ("N",)),), content)
     )
 
     with pytest.raises(UnprocessableInput, match="idx=2"):
         model(np.array([2]))
+
+
+@pytest.fixture
+def counter(model_bytes, graph_of):
+    """Adds x to what `total` holds, and returns twice the sum."""
+    content = model_bytes(
+        "g (float[N] x, float[N] total) => (float[N] y, float[N] total_out) "
+        "{ total_out = Add(total, x) y = Add(total_out, total_out) }"
+    )
+    x, total, y, out = (TensorSpec(name, F32, ("N",)) for name in ("x", "total", "y", "total_out"))
+    graph = graph_of("counter", (x, total), (y, out), content, updates=MappingProxyType({"total_out": "total"}))
+    return InferenceSession(num_threads=1).load(graph)
+
+
+ONES = np.ones(3, np.float32)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.zeros(3, np.float32),
+        lambda: np.zeros(6, np.float32)[::2],
+        lambda: np.zeros(3, ">f4"),
+        lambda: Buffer.zeros([3], F32),
+        lambda: SimpleDLPack(np.zeros(3, np.float32)),
+    ],
+    ids=["numpy", "strided", "big-endian", "buffer", "dlpack"],
+)
+def test_what_a_graph_changes_is_changed_in_place(counter, make):
+    total = make()
+
+    for turn in range(1, 4):
+        outputs = counter(ONES, total)
+        assert [output.to_numpy().tolist() for output in outputs] == [[2.0 * turn] * 3]
+
+    held = total._array if isinstance(total, SimpleDLPack) else np.asarray(total)
+    assert held.tolist() == [3.0, 3.0, 3.0]
+    assert [spec.name for spec in counter.output_metadata] == ["y"]
+    assert [spec.name for spec in counter.input_metadata] == ["x", "total"]
+
+
+def test_by_name_and_through_an_alias(counter):
+    total = np.zeros(3, np.float32)
+    counter(x=ONES, total=Buffer.from_numpy(total))
+
+    assert total.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_what_cannot_be_changed_is_refused_before_the_run(counter):
+    total = np.zeros(3, np.float32)
+    total.flags.writeable = False
+
+    with pytest.raises(ValueError, match="the graph changes input 'total', and what was passed is read-only"):
+        counter(ONES, total)
+
+
+def test_a_run_that_fails_changes_nothing(counter):
+    total = np.zeros(3, np.float32)
+
+    with pytest.raises(ValueError, match="symbolic dimension 'N'"):
+        counter(np.ones(4, np.float32), total)
+    assert total.tolist() == [0.0, 0.0, 0.0]

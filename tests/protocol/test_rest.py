@@ -12,13 +12,13 @@ from tritonclient.http import InferenceServerClient, InferInput, InferRequestedO
 
 from tidemill.dtype import DType
 from tidemill.errors import InferenceFailed, InvalidArgument, Unsupported
+from tidemill.protocol.raw import parse_raw_infer
 from tidemill.protocol.rest import (
     format_infer_request,
     format_infer_response,
     parse_header_length,
     parse_infer,
     parse_infer_response,
-    parse_raw_infer,
 )
 from tidemill.protocol.types import InferRequest, InferResponse, ModelMetadata, RequestedOutput, TensorSpec
 

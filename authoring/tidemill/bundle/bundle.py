@@ -20,6 +20,7 @@ from tidemill.bundle.placement import (
     place_arrays,
     place_file,
     place_reference,
+    placed,
     stored_file,
 )
 from tidemill.bundle.staging import staged_folder
@@ -28,7 +29,6 @@ from tidemill.dtype import DType
 from tidemill.protocol.types import TensorSpec
 from tidemill.weights.cache import Cache
 from tidemill.weights.check import WeightKeys, WeightSpec, find_faults
-from tidemill.weights.checkpoint import Located
 from tidemill.weights.conversion import Conversion, Converted, find_conversions, require_convertible
 from tidemill.weights.rename import check_rename
 from tidemill.weights.report import WeightReport, report_weights
@@ -124,10 +124,12 @@ class Bundle:
             targets = self._conversions(keys, cache)
             if by_reference and targets:
                 raise ValueError("weights by reference cannot be converted; leave out by_reference or dtype")
-            placed = place_reference(self.weights, cache) if by_reference else self._place(folder, keys, targets, cache)
-            self._check(placed, keys)
-            self._write_graphs(folder, placed, keys)
-            (folder / MANIFEST_FILE).write_text(self._manifest(folder, placed, targets).to_json(), encoding="utf-8")
+            weights = (
+                place_reference(self.weights, cache) if by_reference else self._place(folder, keys, targets, cache)
+            )
+            self._check(weights, keys)
+            self._write_graphs(folder, weights, keys)
+            (folder / MANIFEST_FILE).write_text(self._manifest(folder, weights, targets).to_json(), encoding="utf-8")
         return open_bundle(target)
 
     def _rules(self, config: Path) -> dict[str, str]:
@@ -145,39 +147,36 @@ class Bundle:
     ) -> PlacedWeights:
         with stored_file(self.weights, cache) as file:
             if file and not targets:
-                found = open_safetensors(file)
-                self._check(
-                    PlacedWeights({key: Located("", it) for key, it in found.header.tensors.items()}, found), keys
-                )
+                self._check(placed(open_safetensors(file)), keys)
                 return place_file(file, folder)
         if isinstance(self.weights, Mapping) and not targets:
             return place_arrays(self.weights, folder)
         return place_arrays(Converted(arrays_of(self.weights, cache), targets), folder)
 
-    def _check(self, placed: PlacedWeights, keys: WeightKeys) -> None:
-        entries = {key: place.entry for key, place in placed.located.items()}
+    def _check(self, weights: PlacedWeights, keys: WeightKeys) -> None:
+        entries = {key: place.entry for key, place in weights.located.items()}
         faults = [
             fault if len(self.graphs) == 1 else f"graph {key!r}: {fault}"
             for key, part in self.graphs.items()
-            for fault in find_faults(weight_specs(part.model), entries, keys, placed.values)
+            for fault in find_faults(weight_specs(part.model), entries, keys, weights.values)
         ]
         if faults:
             raise ValueError(f"bundle {self.name!r} does not fit its weights: {'; '.join(faults)}")
 
-    def _write_graphs(self, folder: Path, placed: PlacedWeights, keys: WeightKeys) -> None:
+    def _write_graphs(self, folder: Path, weights: PlacedWeights, keys: WeightKeys) -> None:
         for key, part in self.graphs.items():
-            bound = bind_weights(part.model, placed.located, keys)
+            bound = bind_weights(part.model, weights.located, keys)
             (folder / _graph_file(key)).write_bytes(serialize_model(key, bound))
 
-    def _manifest(self, folder: Path, placed: PlacedWeights, targets: Mapping[str, Conversion]) -> BundleManifest:
+    def _manifest(self, folder: Path, weights: PlacedWeights, targets: Mapping[str, Conversion]) -> BundleManifest:
         here = {file.name: file_entry(file) for file in sorted(folder.iterdir())}
-        weights = sorted({place.file for place in placed.located.values()})
+        files = sorted({place.file for place in weights.located.values()})
         return BundleManifest(
             name=self.name,
             graphs={key: GraphEntry(_graph_file(key), part.inputs, part.outputs) for key, part in self.graphs.items()},
-            files=here | dict(placed.references),
+            files=here | dict(weights.references),
             opset=max(_opsets(self.graphs), default=0),
-            weights_file=weights[0] if len(weights) == 1 else None,
+            weights_file=files[0] if len(files) == 1 else None,
             tied=self.tied,
             converted={change.given.name: change.wanted.name for change in targets.values()},
             source=self.source,

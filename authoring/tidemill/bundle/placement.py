@@ -30,6 +30,7 @@ __all__ = [
     "place_arrays",
     "place_file",
     "place_reference",
+    "placed",
     "stored_file",
 ]
 
@@ -83,7 +84,7 @@ def place_file(path: Path, folder: Path) -> PlacedWeights:
     """Copy a safetensors file byte for byte."""
     # A hard link would save the bytes, and onnx.checker refuses external data with a second link.
     shutil.copyfile(path, folder / WEIGHTS_FILE)
-    return _placed(open_safetensors(folder / WEIGHTS_FILE))
+    return placed(open_safetensors(folder / WEIGHTS_FILE))
 
 
 def place_arrays(arrays: Mapping[str, DLPackArray], folder: Path) -> PlacedWeights:
@@ -91,7 +92,7 @@ def place_arrays(arrays: Mapping[str, DLPackArray], folder: Path) -> PlacedWeigh
     if not arrays:
         return PlacedWeights()
     write_safetensors(folder / WEIGHTS_FILE, arrays)
-    return _placed(open_safetensors(folder / WEIGHTS_FILE))
+    return placed(open_safetensors(folder / WEIGHTS_FILE))
 
 
 def place_reference(source: WeightSource, cache: Cache | None) -> PlacedWeights:
@@ -113,5 +114,6 @@ def place_reference(source: WeightSource, cache: Cache | None) -> PlacedWeights:
     return PlacedWeights(checkpoint.entries, checkpoint, references)
 
 
-def _placed(file: SafetensorsFile) -> PlacedWeights:
+def placed(file: SafetensorsFile) -> PlacedWeights:
+    """The tensors of a file that lies in the bundle, or is to."""
     return PlacedWeights({key: Located(WEIGHTS_FILE, entry) for key, entry in file.header.tensors.items()}, file)

@@ -99,7 +99,7 @@ def check_ranges(path: Path, sizes: Mapping[str, int]) -> None:
     for place in external_data(path):
         if place.location not in sizes:
             raise InvalidBundle(
-                f"the data of tensor {place.tensor!r} is said to lie in {place.location}, which is no file of the bundle"
+                f"the data of tensor {place.tensor!r} is said to lie in {place.location}, no file of the bundle"
             )
         place.check_within(sizes[place.location])
 

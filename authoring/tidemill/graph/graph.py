@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import copy
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
-
-from tidemill.dtype import DType
-from tidemill.graph.block import Enclosed, set_aside
 from tidemill.graph.buffer_value import BufferValue
 from tidemill.graph.calls import bind_arguments, resolve_weights
 from tidemill.graph.context import activate, as_tensor, current
-from tidemill.graph.dim import Dim
-from tidemill.graph.extents import Extents
-from tidemill.graph.ir import Attribute, Block, Body, Edge, Function, Node, Span
+from tidemill.graph.ir import Edge, Function, Node
 from tidemill.graph.liveness import live
 from tidemill.graph.module import Module
 from tidemill.graph.naming import Namer, Naming
 from tidemill.graph.plan import SharedFunction, make_plan, shared_functions
-from tidemill.graph.signature import input_edges
-from tidemill.graph.type import BufferType, DeviceRef, TensorType, Type
+from tidemill.graph.recorder import Recorder
+from tidemill.graph.signature import as_sequence, default_names, input_edges
+from tidemill.graph.source_line import user_line
+from tidemill.graph.type import BufferType, TensorType, Type
 from tidemill.graph.value import TensorValue, Value
 from tidemill.graph.weight import Weight
-from tidemill.protocol.types import Array, TensorSpec
+from tidemill.protocol.types import TensorSpec
 
 __all__ = ["Graph"]
-
-_OWN_ROOMS = ("tidemill.graph", "tidemill.nn")
 
 
 class _Current:
@@ -41,7 +35,7 @@ class _Current:
         return graph
 
 
-class Graph:
+class Graph(Recorder):
     """A traced computation; a context manager within which operators append to it.
 
     Args:
@@ -50,13 +44,16 @@ class Graph:
         input_types: The type of each input.
         path: Not used: graphs are not read from files.
         custom_extensions: Paths of operator libraries; kept for the session that loads the graph.
+        kernel_library: Has no meaning here and must be None.
         module: The module of graphs to add this one to, so that they are compiled over one set of weights.
+        is_device_graph: Has no meaning here and must be False.
         input_names: What the inputs are called; `input0`, `input1`, ... by default.
         naming: The names that a module tree gives to the weights and modules that are met.
 
     Raises:
         TypeError: An input type is no TensorType.
         ValueError: An input has a dim that is arithmetic, or two inputs have one name.
+        NotImplementedError: `kernel_library` or `is_device_graph` is set.
     """
 
     current = _Current()
@@ -69,35 +66,35 @@ class Graph:
         path: object = None,
         *,
         custom_extensions: Sequence[object] = (),
+        kernel_library: object = None,
         module: Module | None = None,
+        is_device_graph: bool = False,
         input_names: Sequence[str] | None = None,
         naming: Naming | None = None,
     ) -> None:
         if path is not None:
             raise ValueError(f"Graph(path={path!r}): graphs are traced, not read from files; pass forward= instead")
+        if kernel_library is not None or is_device_graph:
+            raise NotImplementedError(
+                "Graph(kernel_library=, is_device_graph=): kernels come from ONNX Runtime and its operator libraries "
+                "(custom_extensions), and the execution provider decides what runs on the device"
+            )
+        super().__init__(input_edges(input_types, input_names), naming or Naming(), custom_extensions)
         self.name = name
-        self.custom_extensions = tuple(custom_extensions)
-        self.naming = naming or Naming()
-        self.body = Body(inputs=input_edges(input_types, input_names))
         self.updates: dict[str, str] = {}
         self.subgraphs: dict[str, Graph] = {}
         self.placeholders: set[str] = set()
         self._prefix: str | None = None
         self._owners: dict[str, Weight] = {}
-        self._constants: dict[tuple[object, ...], Edge] = {}
-        self._extents = Extents(self.body)
-        self._enclosed = Enclosed()
-        self.seed: int | None = None
         self._open = ExitStack()
         self._output_names: tuple[str, ...] = ()
         self._function: Function | None = None
-        self._path = ""
         self._inputs = tuple(self._input(edge, type) for edge, type in zip(self.body.inputs, input_types, strict=True))
         if module is not None:
             module.add(self)
         if forward is not None:
             with self:
-                self.output(*_as_sequence(forward(*self.inputs)))
+                self.output(*as_sequence(forward(*self.inputs)))
 
     def __enter__(self) -> Graph:
         self._open.enter_context(activate(self))
@@ -117,6 +114,11 @@ class Graph:
         return [edge.type for edge in self.body.outputs[: len(self.body.outputs) - len(self.updates)]]
 
     @property
+    def kernel_libraries_paths(self) -> list[object]:
+        """The operator libraries that the graph was given."""
+        return list(self.custom_extensions)
+
+    @property
     def is_subgraph(self) -> bool:
         """Whether the graph is there to be called from others."""
         return self._prefix is not None
@@ -133,7 +135,7 @@ class Graph:
             TypeError: One of them is no graph value.
             ValueError: The number of names differs, or a name is used twice.
         """
-        given = tuple(names) if names is not None else _default_names(len(values))
+        given = tuple(names) if names is not None else default_names(len(values))
         if len(given) != len(values) or len(set(given)) != len(values):
             raise ValueError(f"{len(values)} outputs need as many different names, not {list(given)}")
         changed = {
@@ -184,71 +186,9 @@ class Graph:
         sub.subgraphs, sub.custom_extensions = self.subgraphs, self.custom_extensions
         if forward is not None:
             with sub:
-                sub.output(*_as_sequence(forward(*sub.inputs)))
+                sub.output(*as_sequence(forward(*sub.inputs)))
         self.subgraphs[name] = sub
         return sub
-
-    # What operators use: see context.Builder.
-
-    def append(
-        self,
-        op: str,
-        inputs: Sequence[TensorValue | None],
-        types: Sequence[TensorType],
-        attributes: Mapping[str, Attribute],
-        domain: str = "",
-        blocks: Mapping[str, Block] | None = None,
-    ) -> list[TensorValue]:
-        """Append a node and return its outputs, one per type."""
-        self._enclosed.check(inputs)
-        edges = tuple(None if value is None else value.edge for value in inputs)
-        outputs = tuple(Edge(type, op.lower()) for type in types)
-        node = Node(op, edges, outputs, attributes, domain, path=self._path, source=_user_line(), blocks=blocks or {})
-        return self._append(node)
-
-    def block(self, types: Sequence[TensorType], forward: Callable[..., Sequence[TensorValue]]) -> Block:
-        """Trace a branch or a loop body, which is given values of `types` and sees every value of this graph."""
-        inputs = [Edge(type, "carried") for type in types]
-        with set_aside(self.body, self._extents) as nodes:
-            results = forward(*(TensorValue(edge, self) for edge in inputs))
-            self._enclosed.check(results)
-            # A block may only return what its own nodes give.
-            outputs = [self._append(Node("Identity", (one.edge,), (Edge(one.type, "output"),)))[0] for one in results]
-        self._enclosed.add(inputs, nodes)
-        return Block(tuple(inputs), nodes, tuple(value.edge for value in outputs))
-
-    def constant(self, array: Array, device: DeviceRef | None = None) -> TensorValue:
-        """A value known at trace time; equal ones are one."""
-        type = TensorType(DType.from_numpy(array.dtype), array.shape, device)
-        key = (type, array.tobytes())
-        if key not in self._constants:
-            edge = self._constants[key] = Edge(type, "constant")
-            self.body.constants[edge] = array
-        return TensorValue(self._constants[key], self)
-
-    def extents(self, dims: Sequence[Dim]) -> TensorValue:
-        """The sizes of dims at run time, int64 [len(dims)]."""
-        if all(not dim.symbols for dim in dims):
-            return self.constant(np.array([int(dim) for dim in dims], np.int64))
-        return TensorValue(self._extents.vector(dims), self)
-
-    def define(self, dim: Dim, value: TensorValue, axis: int) -> None:
-        """Make a symbol known whose size only an intermediate value shows."""
-        self._extents.define(dim, value.edge, axis)
-
-    def knows(self, dim: Dim) -> bool:
-        """Whether the symbols of a dim are known at run time."""
-        return self._extents.knows(dim)
-
-    def transposed_from(self, value: TensorValue) -> TensorValue | None:
-        """The weight whose two axes `value` holds exchanged, None if it is no such thing."""
-        node = value.edge.producer
-        if node is None or node.op != "Transpose" or node.attributes["perm"] != (1, 0):
-            return None
-        source = node.inputs[0]
-        return (
-            TensorValue(source, self) if source is not None and self.body.weights.get(source.hint) is source else None
-        )
 
     def call(self, graph: Graph, arguments: Sequence[Any], prefix: str) -> list[TensorValue]:
         """Append a call of a subgraph; see `ops.call`."""
@@ -261,7 +201,7 @@ class Graph:
         edges = tuple(value.edge for value in values) + tuple(weights)
         outputs = tuple(Edge(edge.type.substitute(sizes), graph.name) for edge in graph.body.outputs)
         path = prefix.rstrip(".") or self._path
-        return self._append(Node(graph.name, edges, outputs, callee=graph.function(), path=path, source=_user_line()))
+        return self._append(Node(graph.name, edges, outputs, callee=graph.function(), path=path, source=user_line()))
 
     def named_weight(self, name: str, type: TensorType, placeholder: bool = False) -> TensorValue:
         """The value of the weight `name`, which needs no owner; ValueError if it is there with another type."""
@@ -276,16 +216,12 @@ class Graph:
             self.placeholders.add(name)
         return edge
 
-    @contextmanager
-    def span(self, module: object, arguments: Sequence[tuple[str, Any]]) -> Iterator[None]:
-        """Note which nodes one call of a module appends."""
-        named = {value._edge: name for name, value in arguments if isinstance(value, TensorValue) and _has_edge(value)}
-        span = Span(self.naming.module_path(module), type(module).__name__, len(self.body.nodes), arguments=named)
-        self.body.spans.append(span)
-        outer, self._path = self._path, span.path
-        yield
-        self._path = outer
-        span.end = len(self.body.nodes)
+    def copy(self) -> Graph:
+        """The same graph, to be changed on its own; weights stay those of their modules."""
+        kept: dict[int, Any] = {
+            id(weight): weight for weight in (*self._owners.values(), *self.naming.weights.values())
+        }
+        return copy.deepcopy(self, kept)
 
     # What the engine and bundles use.
 
@@ -347,12 +283,6 @@ class Graph:
         inputs = ", ".join(map(str, self.input_specs))
         return f"Graph({self.name!r}, [{inputs}] -> [{', '.join(map(str, self.output_specs))}])"
 
-    def _append(self, node: Node) -> list[TensorValue]:
-        for edge in node.outputs:
-            edge.producer = node
-        self.body.nodes.append(node)
-        return [TensorValue(edge, self) for edge in node.outputs]
-
     def _input(self, edge: Edge, type: Type) -> Value:
         value = TensorValue(edge, self)
         return BufferValue(type, value) if isinstance(type, BufferType) else value
@@ -367,25 +297,3 @@ class Graph:
         if self._prefix and name.startswith(self._prefix):
             return name[len(self._prefix) :], True
         return name, False
-
-
-def _default_names(count: int) -> tuple[str, ...]:
-    return ("output",) if count == 1 else tuple(f"output_{place}" for place in range(count))
-
-
-def _as_sequence(result: Any) -> Sequence[Any]:
-    if result is None:
-        return ()
-    return (result,) if isinstance(result, Value) else tuple(result)
-
-
-def _has_edge(value: TensorValue) -> bool:
-    return not isinstance(value, Weight)
-
-
-def _user_line() -> str:
-    """The line outside of the authoring rooms that is being executed, as "module:line"."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OWN_ROOMS):
-        frame = frame.f_back
-    return f"{frame.f_globals.get('__name__', '?')}:{frame.f_lineno}"

@@ -1,14 +1,16 @@
-"""What a graph declares to take: one edge per input, with its type and name checked."""
+"""What a graph declares to take and to return: edges and names of inputs and outputs, checked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tidemill.graph.dim import AlgebraicDim
 from tidemill.graph.ir import Edge
 from tidemill.graph.type import BufferType, TensorType, Type
+from tidemill.graph.value import Value
 
-__all__ = ["input_edges"]
+__all__ = ["as_sequence", "default_names", "input_edges"]
 
 
 def input_edges(types: Sequence[Type], names: Sequence[str] | None) -> list[Edge]:
@@ -24,6 +26,18 @@ def input_edges(types: Sequence[Type], names: Sequence[str] | None) -> list[Edge
     for name, type in zip(given, types, strict=True):
         _check_input(name, type)
     return [Edge(_content(type), name) for name, type in zip(given, types, strict=True)]
+
+
+def default_names(count: int) -> tuple[str, ...]:
+    """What outputs are called that nobody named: `output`, or `output_0`, `output_1`, ..."""
+    return ("output",) if count == 1 else tuple(f"output_{place}" for place in range(count))
+
+
+def as_sequence(result: Any) -> Sequence[Any]:
+    """What a forward function returned as a sequence of values: None is none, a value is one."""
+    if result is None:
+        return ()
+    return (result,) if isinstance(result, Value) else tuple(result)
 
 
 def _check_input(name: str, type: object) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from tidemill.dtype import DType
 from tidemill.graph.context import Builder, current
 from tidemill.graph.ir import Edge
-from tidemill.graph.ops import division, elementwise, indexing, linalg, power, promote, reduction, shaping
+from tidemill.graph.ops import division, elementwise, indexing, linalg, placement, power, promote, reduction, shaping
 from tidemill.graph.shape import Shape, ShapeLike
 from tidemill.graph.type import DeviceRef, TensorType
 
@@ -113,6 +113,14 @@ class TensorValue(Value):
     def permute(self, dims: list[int]) -> TensorValue:
         """The axes in another order."""
         return shaping.permute(self, dims)
+
+    def print(self, label: str = "debug_tensor") -> None:
+        """Only a warning: a served model prints nothing; return the value as an output to see it."""
+        placement.print(self, label)
+
+    def to(self, device: Any) -> TensorValue:
+        """As if on another device; the execution provider decides what runs where."""
+        return placement.transfer_to(self, device)
 
     def rebind(self, shape: ShapeLike, message: str = "") -> TensorValue:
         """The same tensor under other dims, checked when it runs."""

@@ -8,6 +8,7 @@ from typing import NamedTuple, overload
 
 from tidemill.dtype import DType
 from tidemill.graph import ops
+from tidemill.graph.dim import Dim
 from tidemill.graph.ops.attention import attention, cached_attention
 from tidemill.graph.type import DeviceRef
 from tidemill.graph.value import TensorValue
@@ -95,7 +96,8 @@ class MultiheadAttention(Module):
             causal: Whether a token may only look at itself and earlier ones.
         """
         query, key, value = (split_heads(one, self.num_heads) for one in self._projected(x))
-        mixed = attention(query, key, value, attention_mask(mask), scale=self.scale, causal=causal)
+        allowed = attention_mask(mask, *x.shape[:2])
+        mixed = attention(query, key, value, allowed, scale=self.scale, causal=causal)
         return self.o_proj(merge_heads(mixed))
 
     def _projected(self, x: TensorValue) -> list[TensorValue]:
@@ -219,7 +221,7 @@ class AttentionWithRope(Module):
         start = 0 if past is None else past.key.shape[2]
         cosine, sine = freqs or self.rope.cos_sin(positions_from(x, start), query.dtype)
         query, key = self.rope.rotate(query, cosine, sine), self.rope.rotate(key, cosine, sine)
-        allowed = attention_mask(mask)
+        allowed = attention_mask(mask, x.shape[0], start + x.shape[1])
         if past is None:
             mixed = attention(query, key, value, allowed, scale=self.scale, causal=True)
             return self._output(mixed)
@@ -254,9 +256,13 @@ def merge_heads(x: TensorValue) -> TensorValue:
     return ops.reshape(ops.transpose(x, 1, 2), (batch, length, heads * size))
 
 
-def attention_mask(mask: TensorValue | None) -> TensorValue | None:
-    """A padding mask [batch, keys] as [batch, 1, 1, keys] of bool; any other mask as it is."""
+def attention_mask(mask: TensorValue | None, batch: Dim, keys: Dim) -> TensorValue | None:
+    """A padding mask [batch, keys] as [batch, 1, 1, keys] of bool; any other mask as it is.
+
+    The number of keys is often an input's own dim; it is bound to that of the cache and the tokens.
+    """
     if mask is None or mask.rank != 2:
         return mask
     allowed = mask if mask.dtype is DType.bool else ops.not_equal(mask, 0)
-    return ops.unsqueeze(ops.unsqueeze(allowed, 1), 1)
+    bound = ops.rebind(allowed, (batch, keys), "a padding mask is [batch, keys]")
+    return ops.unsqueeze(ops.unsqueeze(bound, 1), 1)

@@ -33,7 +33,9 @@ def classify(array: Array, count: int, *, batched: bool, labels: Sequence[str] =
     """
     dtype = DType.from_numpy(array.dtype)
     if dtype in (DType.string, DType.bool):
-        raise InvalidArgument(f"{name} is {dtype.wire}, which has no largest elements; ask for it without classification")
+        raise InvalidArgument(
+            f"{name} is {dtype.wire}, which has no largest elements; ask for it without classification"
+        )
     if array.size > _MAX_ELEMENTS:
         raise InvalidArgument(f"{name} has {array.size} elements, at most {_MAX_ELEMENTS} are classified")
     rows = array.reshape(len(array), -1) if batched and array.ndim else array.reshape(1, -1)

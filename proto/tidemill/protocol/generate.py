@@ -13,7 +13,7 @@ from tidemill.protocol.json_data import from_json, to_json
 from tidemill.protocol.parameters import check_parameters
 from tidemill.protocol.types import InferRequest, InferResponse, ModelMetadata, TensorSpec
 
-__all__ = ["format_generated", "parse_generate"]
+__all__ = ["format_generated", "json_object", "parse_generate"]
 
 _OWN = ("id", "parameters")
 
@@ -68,8 +68,8 @@ def format_generated(response: InferResponse) -> bytes:
     if response.id:
         document["id"] = response.id
     for name, array in response.outputs.items():
-        data = to_json(array, name=f"output {name!r}")
-        document[name] = orjson.Fragment(bytes(data.contents)[1:-1]) if array.size == 1 else data
+        flat = array.reshape(() if array.size == 1 else -1)
+        document[name] = to_json(flat, nested=True, name=f"output {name!r}")
     return orjson.dumps(document)
 
 
@@ -89,4 +89,3 @@ def _filled(spec: TensorSpec, values: Sequence[object]) -> list[int]:
     if free:
         shape[free[-1]] = len(values) // fixed if fixed else 0
     return shape
-

@@ -44,17 +44,25 @@ def from_json(data: object, dtype: DType, shape: Sequence[int], *, name: str = "
     return _convert(values, dtype, name).reshape(shape)
 
 
-def to_json(array: Array, *, name: str = "tensor") -> orjson.Fragment:
-    """A tensor as JSON text: a flat list in row-major order, ready to stand inside a document for orjson.
+def to_json(array: Array, *, nested: bool = False, name: str = "tensor") -> orjson.Fragment:
+    """A tensor as JSON, ready to stand inside a document for orjson.
+
+    Args:
+        array: The tensor, of any layout and byte order.
+        nested: Whether to write one list an axis (a bare value for a scalar) instead of a flat list in row-major order.
+        name: What errors call the tensor.
 
     Raises:
         InvalidArgument: A BYTES element is not UTF-8 and so has no JSON form.
     """
     dtype = DType.from_numpy(array.dtype)
     if dtype is DType.string:
-        return orjson.Fragment(orjson.dumps([_text(item, name) for item in array.reshape(-1).tolist()]))
-    native = np.ascontiguousarray(array, dtype=_json_dtype(dtype)).reshape(-1)
-    return orjson.Fragment(orjson.dumps(native, option=orjson.OPT_SERIALIZE_NUMPY))
+        texts = np.array([_text(item, name) for item in array.reshape(-1).tolist()], dtype=np.object_)
+        return orjson.Fragment(orjson.dumps(texts.reshape(array.shape).tolist() if nested else texts.tolist()))
+    native = np.asarray(array, dtype=_json_dtype(dtype), order="C")
+    if nested and not native.ndim:
+        return orjson.Fragment(orjson.dumps(native[()], option=orjson.OPT_SERIALIZE_NUMPY))
+    return orjson.Fragment(orjson.dumps(native if nested else native.reshape(-1), option=orjson.OPT_SERIALIZE_NUMPY))
 
 
 def _flatten(data: object, name: str) -> list[Any]:

@@ -6,7 +6,6 @@ JSON then travels in the header `Inference-Header-Content-Length`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -14,11 +13,12 @@ import numpy as np
 import orjson
 
 from tidemill.dtype import DType
-from tidemill.errors import InferenceFailed, InvalidArgument, Unsupported
+from tidemill.errors import InferenceFailed, InvalidArgument
 from tidemill.protocol.json_data import from_json, to_json
 from tidemill.protocol.parameters import check_parameters
+from tidemill.protocol.requested import ReadRegion, no_regions, region_parameters, region_slice, requested_output
 from tidemill.protocol.tensors import from_bytes, to_bytes
-from tidemill.protocol.types import Array, InferRequest, InferResponse, ModelMetadata, RequestedOutput, TensorSpec
+from tidemill.protocol.types import Array, InferRequest, InferResponse, RegionSlice, RequestedOutput
 
 __all__ = [
     "HEADER_LENGTH",
@@ -27,7 +27,6 @@ __all__ = [
     "parse_header_length",
     "parse_infer",
     "parse_infer_response",
-    "parse_raw_infer",
 ]
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -39,10 +38,11 @@ _ALIGNMENT = 8
 
 
 class _Blobs:
-    """The bytes after the JSON, handed out in order."""
+    """The bytes that do not lie in the JSON: those after it, handed out in order, and those in shared memory."""
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, read_region: ReadRegion) -> None:
         self._data = data
+        self.read_region = read_region
 
     def take(self, size: object, name: str) -> memoryview:
         if type(size) is not int or size < 0:
@@ -75,21 +75,27 @@ def parse_header_length(text: str | None) -> int | None:
 
 
 def parse_infer(
-    body: Body, header_length: int | None, *, model_name: str = "", model_version: str = ""
+    body: Body,
+    header_length: int | None,
+    *,
+    model_name: str = "",
+    model_version: str = "",
+    read_region: ReadRegion = no_regions,
 ) -> InferRequest:
     """Read an inference request.
 
     Args:
         body: The whole body, decompressed. Binary inputs become views of it.
-        header_length: Bytes of its JSON part; None if it is all JSON. 0 means a raw request: see `parse_raw_infer`.
+        header_length: Bytes of its JSON part; None if it is all JSON. 0 means a raw request: see `protocol.raw`.
         model_name: The model in the path.
         model_version: The version in the path, "" for none.
+        read_region: Reads inputs that lie in shared memory.
 
     Raises:
         InvalidArgument: The body contradicts the protocol; the message names the tensor or field.
-        Unsupported: It asks for shared memory or classification.
+        TidemillError: What `read_region` raises.
     """
-    header, blobs = _open(body, header_length)
+    header, blobs = _open(body, header_length, read_region)
     inputs = _tensors(header, "input", blobs)
     parameters = check_parameters(_parameters(header, "the request"))
     return InferRequest(
@@ -99,34 +105,6 @@ def parse_infer(
         inputs=inputs,
         outputs=_requested(header, binary=bool(parameters.get("binary_data_output", False))),
         parameters=parameters,
-    )
-
-
-def parse_raw_infer(body: Body, model: ModelMetadata, *, model_version: str = "") -> InferRequest:
-    """Read a request whose body is nothing but the bytes of the model's only input (header length 0).
-
-    One dim may be free; its size follows from the number of bytes. If the first dim is free besides another one, it
-    is taken as a batch of 1. A BYTES input takes the whole body as its one element. All outputs are asked for in
-    binary.
-
-    Raises:
-        InvalidArgument: The model has several inputs or too many free dims, or the bytes do not fill its shape.
-    """
-    if len(model.inputs) != 1:
-        names = ", ".join(repr(spec.name) for spec in model.inputs)
-        raise InvalidArgument(f"a raw request needs a model with exactly one input; {model.name!r} has {names}")
-    spec = model.inputs[0]
-    shape = _raw_shape(spec, len(body))
-    array = np.empty(shape, dtype=np.object_)
-    if spec.dtype is DType.string:
-        array.fill(bytes(body))
-    else:
-        array = from_bytes(body, spec.dtype, shape, name=f"input {spec.name!r}")
-    return InferRequest(
-        model_name=model.name,
-        model_version=model_version,
-        inputs={spec.name: array},
-        parameters={"binary_data_output": True},
     )
 
 
@@ -148,7 +126,9 @@ def format_infer_response(response: InferResponse, request: InferRequest) -> tup
     if response.parameters:
         document["parameters"] = dict(response.parameters)
     document["outputs"] = [
-        _describe(name, array, f"output {name!r}", blobs if binary.get(name, default) else None)
+        _describe_placed(name, array, response.regions[name])
+        if name in response.regions
+        else _describe(name, array, f"output {name!r}", blobs if binary.get(name, default) else None)
         for name, array in response.outputs.items()
     ]
     return _close(document, blobs)
@@ -206,7 +186,7 @@ def parse_infer_response(body: Body, header_length: int | None) -> InferResponse
         raise InferenceFailed(f"the server's answer does not follow the protocol: {error}") from error
 
 
-def _open(body: Body, header_length: int | None) -> tuple[dict[str, Any], _Blobs]:
+def _open(body: Body, header_length: int | None, read_region: ReadRegion = no_regions) -> tuple[dict[str, Any], _Blobs]:
     view = memoryview(body)
     length = len(view) if header_length is None else header_length
     if not 0 <= length <= len(view):
@@ -217,7 +197,7 @@ def _open(body: Body, header_length: int | None) -> tuple[dict[str, Any], _Blobs
         raise InvalidArgument(_json_fault(error, header_length)) from None
     if not isinstance(header, dict):
         raise InvalidArgument("the body's JSON is not an object")
-    return header, _Blobs(view[length:])
+    return header, _Blobs(view[length:], read_region)
 
 
 def _json_fault(error: orjson.JSONDecodeError, header_length: int | None) -> str:
@@ -250,6 +230,8 @@ def _tensor(item: Mapping[str, Any], name: str, blobs: _Blobs) -> Array:
     _check_source(item, parameters, name)
     if "data" in item:
         return from_json(item["data"], dtype, shape, name=name)
+    if region := region_slice(parameters, name):
+        return from_bytes(blobs.read_region(region), dtype, shape, name=name)
     return from_bytes(blobs.take(parameters["binary_data_size"], name), dtype, shape, name=name)
 
 
@@ -261,8 +243,6 @@ def _check_source(item: Mapping[str, Any], parameters: Mapping[str, Any], name: 
             f"{name} has {' and '.join(given) or 'no data'}; "
             "give exactly one of data, binary_data_size and shared_memory_region"
         )
-    if given == ["shared_memory_region"]:
-        raise Unsupported(f"{name}: this server offers no shared memory")
 
 
 def _requested(header: Mapping[str, Any], binary: bool) -> tuple[RequestedOutput, ...]:
@@ -271,14 +251,7 @@ def _requested(header: Mapping[str, Any], binary: bool) -> tuple[RequestedOutput
         name = _name(item, "output")
         if name in outputs:
             raise InvalidArgument(f"output {name!r} is asked for twice")
-        parameters = _parameters(item, f"output {name!r}")
-        for extension in ("classification", "shared_memory_region"):
-            if parameters.get(extension):
-                raise Unsupported(f"output {name!r}: this server offers no {extension}")
-        asked = parameters.get("binary_data", binary)
-        if not isinstance(asked, bool):
-            raise InvalidArgument(f"output {name!r}: binary_data is {asked!r}, expected a boolean")
-        outputs[name] = RequestedOutput(name, asked)
+        outputs[name] = requested_output(name, _parameters(item, f"output {name!r}"), binary=binary)
     return tuple(outputs.values())
 
 
@@ -291,6 +264,16 @@ def _describe(name: str, array: Array, label: str, blobs: list[Buffer] | None) -
     return {**described, "parameters": {"binary_data_size": len(blobs[-1])}}
 
 
+def _describe_placed(name: str, array: Array, place: RegionSlice) -> dict[str, Any]:
+    dtype = DType.from_numpy(array.dtype)
+    return {
+        "name": name,
+        "datatype": dtype.wire,
+        "shape": list(array.shape),
+        "parameters": region_parameters(place),
+    }
+
+
 def _close(document: Mapping[str, Any], blobs: list[Buffer]) -> tuple[int | None, list[Buffer]]:
     header = orjson.dumps(document)
     if not any(blobs):
@@ -298,21 +281,6 @@ def _close(document: Mapping[str, Any], blobs: list[Buffer]) -> tuple[int | None
     # Blanks up to the alignment of the widest element let the reader view the first tensor instead of copying it.
     header += b" " * (-len(header) % _ALIGNMENT)
     return len(header), [header, *blobs]
-
-
-def _raw_shape(spec: TensorSpec, size: int) -> list[int]:
-    shape = list(spec.wire_shape)
-    free = [axis for axis, dim in enumerate(shape) if dim < 0]
-    if len(free) > 1 and free[0] == 0:
-        shape[free.pop(0)] = 1
-    if spec.dtype is DType.string:
-        shape = [1 if dim < 0 else dim for dim in shape]
-    elif len(free) == 1:
-        step = math.prod(dim for dim in shape if dim >= 0) * spec.dtype.size_in_bytes
-        shape[free[0]] = size // step if step else 0
-    if len(free) > 1 or (spec.dtype is DType.string and math.prod(shape) != 1):
-        raise InvalidArgument(f"input {spec} has more free dims than a raw request can fill; send a JSON header")
-    return shape
 
 
 def _refuse_infinities(inputs: Mapping[str, Array]) -> None:

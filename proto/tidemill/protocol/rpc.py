@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from google.protobuf.json_format import ParseDict
 
 from tidemill.dtype import DType
-from tidemill.errors import InferenceFailed, InvalidArgument, Unsupported
+from tidemill.errors import InferenceFailed, InvalidArgument
 from tidemill.protocol import messages
 from tidemill.protocol.index import ModelIndex
 from tidemill.protocol.integers import from_integers
@@ -23,6 +24,7 @@ from tidemill.protocol.metadata import (
     parse_model_metadata,
 )
 from tidemill.protocol.parameters import check_parameters
+from tidemill.protocol.requested import ReadRegion, no_regions, region_parameters, region_slice, requested_output
 from tidemill.protocol.tensors import element_count, from_bytes, to_bytes
 from tidemill.protocol.types import (
     Array,
@@ -38,6 +40,7 @@ __all__ = [
     "METHODS",
     "SERVICE",
     "Method",
+    "document_to_message",
     "index_from_message",
     "index_to_message",
     "metadata_from_message",
@@ -98,18 +101,27 @@ def method_path(name: str) -> str:
     return f"/{SERVICE}/{name}"
 
 
-def request_from_message(message: Any) -> InferRequest:
+def document_to_message(name: str, document: Mapping[str, Any]) -> Any:
+    """Write the message `name` from the JSON form of its fields (snake case, enums by name)."""
+    return ParseDict(document, messages.message_class(name)())
+
+
+def request_from_message(message: Any, read_region: ReadRegion = no_regions) -> InferRequest:
     """Read a `ModelInferRequest`. Inputs become views of its raw bytes.
+
+    Args:
+        message: The message.
+        read_region: Reads inputs that lie in shared memory.
 
     Raises:
         InvalidArgument: The message contradicts the protocol; the text names the tensor or parameter.
-        Unsupported: It asks for shared memory or classification.
+        TidemillError: What `read_region` raises.
     """
     return InferRequest(
         model_name=message.model_name,
         model_version=message.model_version,
         id=message.id,
-        inputs=_tensors("input", message.inputs, message.raw_input_contents),
+        inputs=_tensors("input", message.inputs, message.raw_input_contents, read_region),
         outputs=_requested(message.outputs),
         parameters=check_parameters(_read_parameters(message.parameters)),
     )
@@ -126,10 +138,15 @@ def request_to_message(request: InferRequest) -> Any:
 
 
 def response_to_message(response: InferResponse) -> Any:
-    """Write a `ModelInferResponse` with one raw entry per output, in order."""
+    """Write a `ModelInferResponse` with one raw entry per output, in order; empty for those in shared memory."""
     message = _Response(model_name=response.model_name, model_version=response.model_version, id=response.id)
     _write_parameters(message.parameters, response.parameters)
-    _write_tensors("output", response.outputs, message.outputs, message.raw_output_contents)
+    for name, array in response.outputs.items():
+        place = response.regions.get(name)
+        output = _write_tensor("output", name, array, message.outputs, None if place else message.raw_output_contents)
+        if place:
+            _write_parameters(output.parameters, region_parameters(place))
+            message.raw_output_contents.append(b"")
     return message
 
 
@@ -188,7 +205,9 @@ def index_from_message(message: Any) -> tuple[ModelIndex, ...]:
     return tuple(ModelIndex(item.name, item.version, item.state, item.reason) for item in message.models)
 
 
-def _tensors(kind: str, items: Sequence[Any], raw: Sequence[bytes]) -> dict[str, Array]:
+def _tensors(
+    kind: str, items: Sequence[Any], raw: Sequence[bytes], read_region: ReadRegion = no_regions
+) -> dict[str, Array]:
     tensors: dict[str, Array] = {}
     entries = iter(raw)
     for item in items:
@@ -197,20 +216,32 @@ def _tensors(kind: str, items: Sequence[Any], raw: Sequence[bytes]) -> dict[str,
             raise InvalidArgument(f"an {kind} has no name")
         if item.name in tensors:
             raise InvalidArgument(f"{label} is given twice")
-        tensors[item.name] = _tensor(item, entries if raw else None, label)
+        parameters = _read_parameters(item.parameters)
+        if kind == "input" and (region := region_slice(parameters, label)):
+            tensors[item.name] = _from_region(item, read_region(region), label)
+        else:
+            tensors[item.name] = _tensor(item, entries if raw else None, label)
     left = sum(1 for _ in entries)
     if left:
         raise InvalidArgument(f"{len(raw)} raw entries for {len(items)} {kind}s: {left} belong to no tensor")
     return tensors
 
 
-def _tensor(item: Any, entries: Iterator[bytes] | None, label: str) -> Array:
+def _from_region(item: Any, data: bytes | bytearray | memoryview, label: str) -> Array:
+    if item.contents.ListFields():
+        raise InvalidArgument(f"{label} has typed contents and lies in shared memory; give one of them")
+    return from_bytes(data, _dtype(item, label), list(item.shape), name=label)
+
+
+def _dtype(item: Any, label: str) -> DType:
     try:
-        dtype = DType.from_wire(item.datatype)
+        return DType.from_wire(item.datatype)
     except ValueError as error:
         raise InvalidArgument(f"{label}: {error}") from None
-    if "shared_memory_region" in item.parameters:
-        raise Unsupported(f"{label}: this server offers no shared memory")
+
+
+def _tensor(item: Any, entries: Iterator[bytes] | None, label: str) -> Array:
+    dtype = _dtype(item, label)
     shape = list(item.shape)
     if entries is None:
         return _from_contents(item.contents, dtype, shape, label)
@@ -249,18 +280,21 @@ def _requested(items: Sequence[Any]) -> tuple[RequestedOutput, ...]:
     for item in items:
         if item.name in outputs:
             raise InvalidArgument(f"output {item.name!r} is asked for twice")
-        for extension in ("classification", "shared_memory_region"):
-            if extension in item.parameters:
-                raise Unsupported(f"output {item.name!r}: this server offers no {extension}")
-        outputs[item.name] = RequestedOutput(item.name, binary=True)
+        outputs[item.name] = requested_output(item.name, _read_parameters(item.parameters), binary=True)
     return tuple(outputs.values())
 
 
 def _write_tensors(kind: str, tensors: Mapping[str, Array], items: Any, raw: Any) -> None:
     for name, array in tensors.items():
-        dtype = DType.from_numpy(array.dtype)
-        items.add(name=name, datatype=dtype.wire, shape=array.shape)
+        _write_tensor(kind, name, array, items, raw)
+
+
+def _write_tensor(kind: str, name: str, array: Array, items: Any, raw: Any) -> Any:
+    """Describe a tensor in `items` and, where `raw` is given, append its bytes."""
+    dtype = DType.from_numpy(array.dtype)
+    if raw is not None:
         raw.append(bytes(to_bytes(array, dtype, name=f"{kind} {name!r}")))
+    return items.add(name=name, datatype=dtype.wire, shape=array.shape)
 
 
 def _read_parameters(given: Any) -> dict[str, Parameter]:

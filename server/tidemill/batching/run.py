@@ -5,47 +5,83 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from tidemill.batching.isolation import Outcome, Runner, run_group
-from tidemill.batching.pending import Pending
+from tidemill.batching.batch import join, split
+from tidemill.batching.cancel import Cancel
+from tidemill.batching.isolation import Outcome, run_group
+from tidemill.batching.pending import Feed, Pending
+from tidemill.batching.ragged import Ragged
 from tidemill.batching.record import BatchRecord
-from tidemill.errors import InferenceFailed, TidemillError
+from tidemill.errors import InferenceFailed, InvalidArgument, TidemillError
 
-__all__ = ["Clock", "Run", "settle"]
+__all__ = ["Clock", "Run", "Runner"]
 
 Clock: TypeAlias = Callable[[], float]
+Runner: TypeAlias = Callable[[Feed, Cancel], Feed]
+"""Runs the model on arrays by input name; it may attach to the Cancel what ends the run early."""
 
 
 class Run:
     """A batch, and after `execute` its answers."""
 
-    def __init__(self, group: Sequence[Pending]) -> None:
-        self._group = group
-        self._started = self._ended = 0.0
-        self._outcomes: list[Outcome] = [InferenceFailed("the run was aborted") for _ in group]
+    def __init__(self, group: Sequence[Pending], runner: Runner, clock: Clock, ragged: Ragged | None = None) -> None:
+        self.group = group
+        self.outcomes: list[Outcome] = [InferenceFailed("the run was aborted") for _ in group]
+        self._runner = runner
+        self._clock = clock
+        self._ragged = ragged
+        self._cancel = Cancel()
+        self._staying = len(group)
+        self._started = self._joining = self._running = self._splitting = 0.0
+        self._executions = 0
 
-    def execute(self, runner: Runner, clock: Clock) -> None:
+    def execute(self) -> None:
         """Run the batch; on any thread."""
-        self._started = clock()
-        self._outcomes = run_group(runner, self._group)
-        self._ended = clock()
+        self._started = self._clock()
+        self.outcomes = run_group(self._run_batch, self.group)
 
-    def answer(self) -> BatchRecord:
-        """Hand every request its outcome, on the event loop, and tell how it went."""
-        for pending, outcome in zip(self._group, self._outcomes, strict=True):
-            settle(pending, outcome)
+    def leave(self) -> None:
+        """Note that the caller of one request is gone or answered; when all are gone the run ends early."""
+        self._staying -= 1
+        if not self._staying:
+            self._cancel.set()
+
+    def record(self) -> BatchRecord:
+        """How it went."""
+        failed = [outcome for outcome in self.outcomes if isinstance(outcome, TidemillError)]
+        length = max(pending.length for pending in self.group)
         return BatchRecord(
-            rows=sum(pending.rows for pending in self._group),
-            queue_seconds=tuple(self._started - pending.enqueued for pending in self._group),
-            run_seconds=self._ended - self._started,
-            failures=sum(isinstance(outcome, TidemillError) for outcome in self._outcomes),
+            rows=sum(pending.rows for pending in self.group),
+            queue_seconds=tuple(self._started - pending.enqueued for pending in self.group),
+            run_seconds=self._running,
+            failures=len(failed),
+            broken=0 if self._cancel.cancelled else sum(not isinstance(fault, InvalidArgument) for fault in failed),
+            input_seconds=self._joining,
+            output_seconds=self._splitting,
+            executions=self._executions,
+            length=length,
+            padding=_padding(self.group, length),
         )
 
+    def _run_batch(self, group: Sequence[Pending]) -> list[Feed]:
+        """Join, run, split. A lone request gets the outputs as they are, even if they could not be split."""
+        feeds, rows = [pending.feed for pending in group], [pending.rows for pending in group]
+        begun = self._clock()
+        feed = self._ragged.join(feeds, rows) if self._ragged else join(feeds)
+        joined = self._clock()
+        self._joining += joined - begun
+        self._executions += 1
+        try:
+            outputs = self._runner(feed, self._cancel)
+        finally:
+            ran = self._clock()
+            self._running += ran - joined
+        answers = [outputs] if len(group) == 1 else split(outputs, rows)
+        if self._ragged:
+            answers = self._ragged.cut(answers, feeds)
+        self._splitting += self._clock() - ran
+        return answers
 
-def settle(pending: Pending, outcome: Outcome) -> None:
-    """Answer a request, unless its caller is gone or was answered."""
-    if pending.abandoned:
-        return
-    if isinstance(outcome, TidemillError):
-        pending.future.set_exception(outcome)
-    else:
-        pending.future.set_result(outcome)
+
+def _padding(group: Sequence[Pending], length: int) -> float:
+    total = length * sum(pending.rows for pending in group)
+    return 1 - sum(pending.length * pending.rows for pending in group) / total if total else 0.0

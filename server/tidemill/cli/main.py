@@ -6,12 +6,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tidemill.cli import build, check, inspect, serve
+from tidemill.cli import build, cache, check, importing, inspect, serve
 from tidemill.errors import TidemillError
 
 __all__ = ["main"]
 
-_COMMANDS = {"serve": serve, "build": build, "check": check, "inspect": inspect}
+_COMMANDS = {
+    "serve": serve,
+    "build": build,
+    "import": importing,
+    "check": check,
+    "inspect": inspect,
+    "cache": cache,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,8 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 _INSTALL = {
     "serve": "run: pip install 'tidemill[server,cpu]' (with an NVIDIA GPU: 'tidemill[server,gpu]')",
     "build": "run: pip install 'tidemill[zoo]'",
+    "import": "run: pip install 'tidemill[author]'",
     "check": "run: pip install 'tidemill[author,cpu]'",
     "inspect": "run: pip install 'tidemill[author]'",
+    "cache": "run: pip install 'tidemill[objectstore]'",
 }
 
 

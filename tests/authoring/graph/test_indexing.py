@@ -85,12 +85,18 @@ def test_a_named_size_can_be_used_further(check_op: Any) -> None:
 @pytest.mark.parametrize("place", [0, 2, -1, -3])
 def test_a_scalar_tensor_is_an_index(place: int, check_op: Any) -> None:
     for dims in (None, [("n", 2), ()]):
-        check_op(lambda x, i: [x[i], x[i, 1]], count(3, 2), np.int64(place), dims=dims, expect=lambda x, i: [x[i], x[i, 1]])
+        check_op(
+            lambda x, i: [x[i], x[i, 1]], count(3, 2), np.int64(place), dims=dims, expect=lambda x, i: [x[i], x[i, 1]]
+        )
 
 
 def test_tensors_and_dims_are_bounds_of_a_named_slice(check_op: Any) -> None:
     check_op(
-        lambda x, y, i: [x[(slice(i, None), "rest"),], x[(slice(None, Dim("m")), "m"),], x[(slice(Dim("m"), i), "mid"),]],
+        lambda x, y, i: [
+            x[(slice(i, None), "rest"),],
+            x[(slice(None, Dim("m")), "m"),],
+            x[(slice(Dim("m"), i), "mid"),],
+        ],
         count(5),
         count(2),
         np.int32(3),
@@ -170,9 +176,7 @@ def put(x: Any, updates: Any, indices: Any, axis: int, reduce: Any = None) -> An
 def test_scatter(dtype: str, axis: int, check_op: Any) -> None:
     x, updates = count(3, 4, dtype=dtype), np.array([[7, 8], [9, 1]]).astype(dtype)
     indices = np.array([[0, -1], [2, 0]])
-    check_op(
-        lambda x, u, i: ops.scatter(x, u, i, axis), x, updates, indices, expect=lambda x, u, i: put(x, u, i, axis)
-    )
+    check_op(lambda x, u, i: ops.scatter(x, u, i, axis), x, updates, indices, expect=lambda x, u, i: put(x, u, i, axis))
 
 
 @pytest.mark.parametrize("dtype", DTYPES[1:])
@@ -218,8 +222,8 @@ def test_scatter_of_nothing_and_of_symbolic_rows(check_op: Any) -> None:
         np.ones((1, 3), np.float32),
         np.array([[1]]),
         dims=[("n", 3), ("k", 3), ("k", 1)],
-        expect=x + [[0], [1]],
-    ) if False else None
+        expect=lambda x, u, i: x + np.array([[0], [1]], np.float32),
+    )
 
 
 def test_a_scattered_index_out_of_range_fails_the_run(run_op: Any) -> None:
@@ -263,7 +267,9 @@ def test_nonzero_of_nothing_of_nan_and_of_a_scalar(check_op: Any, trace_op: Any)
         trace_op(lambda x: ops.nonzero(x, "nz"), np.float32(1))
 
 
-@pytest.mark.parametrize("mask", [[[True, False, True], [False, False, True]], [[True, False, True]], [[False] * 3] * 2])
+@pytest.mark.parametrize(
+    "mask", [[[True, False, True], [False, False, True]], [[True, False, True]], [[False] * 3] * 2]
+)
 def test_masked_scatter(mask: Any, check_op: Any, run_op: Any) -> None:
     x, truth = count(2, 3), np.array(mask)
     expected = x.copy()

@@ -82,9 +82,7 @@ def test_symbolic_axes(data: st.DataObject, check_op: Any) -> None:
     name = data.draw(st.sampled_from(sorted(REDUCTIONS)))
     axis = data.draw(st.sampled_from([0, 1, -1]))
     x = np.arange(size * 4, dtype=np.float32).reshape(size, 4)
-    check_op(
-        lambda x: getattr(ops, name)(x, axis=axis), x, dims=[("n", 4)], expect=lambda x: REDUCTIONS[name](x, axis)
-    )
+    check_op(lambda x: getattr(ops, name)(x, axis=axis), x, dims=[("n", 4)], expect=lambda x: REDUCTIONS[name](x, axis))
 
 
 def test_over_nothing_sums_are_0_products_1_and_means_nan(check_op: Any) -> None:

@@ -186,18 +186,14 @@ def test_split_into_symbolic_sizes(check_op: Any) -> None:
 @pytest.mark.parametrize("repeats", [(2, 3), (1, 1), (1, Dim("n")), ("n", 2)])
 def test_tile(repeats: Any, check_op: Any) -> None:
     real = [4 if not isinstance(one, int) else one for one in repeats]
-    check_op(
-        lambda x: ops.tile(x, repeats) * 1, count(4, 2), dims=[("n", 2)], expect=lambda x: np.tile(x, real)
-    )
+    check_op(lambda x: ops.tile(x, repeats) * 1, count(4, 2), dims=[("n", 2)], expect=lambda x: np.tile(x, real))
 
 
 @pytest.mark.parametrize("axis", [None, 0, -1])
 def test_repeat_interleave(axis: int | None, check_op: Any) -> None:
     for x in (count(3, 2), count(0, 2)):
         for dims in (None, [("n", 2)]):
-            check_op(
-                lambda x: ops.repeat_interleave(x, 3, axis), x, dims=dims, expect=lambda x: np.repeat(x, 3, axis)
-            )
+            check_op(lambda x: ops.repeat_interleave(x, 3, axis), x, dims=dims, expect=lambda x: np.repeat(x, 3, axis))
 
 
 @pytest.mark.parametrize("repeats", [[1, 0, 2], [0, 0, 0], [2, 2, 2]])

@@ -85,10 +85,10 @@ def run_layer(
         for dim, size in zip(spec.shape, array.shape, strict=True)
         if isinstance(dim, str)
     }
-    for type, array in zip(graph.output_types, outputs, strict=True):
-        shape = type.shape.substitute(sizes)
-        assert not any(isinstance(dim, SymbolicDim) for dim in shape), f"a dim of {type} is not known"
-        assert (type.dtype, list(shape)) == (DType.from_numpy(array.dtype), list(array.shape))
+    for inferred, array in zip(graph.output_types, outputs, strict=True):
+        shape = inferred.shape.substitute(sizes)
+        assert not any(isinstance(dim, SymbolicDim) for dim in shape), f"a dim of {inferred} is not known"
+        assert (inferred.dtype, list(shape)) == (DType.from_numpy(array.dtype), list(array.shape))
     return Run(outputs, values, graph, model)
 
 

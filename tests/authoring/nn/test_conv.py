@@ -26,7 +26,9 @@ def windows(x: Array, kernel: Sequence[int], stride: int, dilation: int) -> Arra
     """[batch, channels, new sizes..., kernel...] of an image [batch, channels, sizes...]."""
     reach = [dilation * (size - 1) + 1 for size in kernel]
     views = np.lib.stride_tricks.sliding_window_view(x, reach, axis=tuple(range(2, x.ndim)))
-    steps = (slice(None),) * 2 + (slice(None, None, stride),) * len(kernel) + (slice(None, None, dilation),) * len(kernel)
+    steps = (
+        (slice(None),) * 2 + (slice(None, None, stride),) * len(kernel) + (slice(None, None, dilation),) * len(kernel)
+    )
     return views[steps]
 
 

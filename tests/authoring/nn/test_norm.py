@@ -55,7 +55,7 @@ def test_rms_norm(run: Any, dtype: Any, offset: float, before_cast: bool) -> Non
     layer = nn.RMSNorm(8, F32, eps=1e-3, weight_offset=offset, multiply_before_cast=before_cast)
     result = run(layer, x, dims=[("b", "s", 8)])
     wide = x.astype(np.float64)
-    weight = result.weights["weight"] + offset
+    weight = result.weights["weight"].astype(np.float64) + offset
     close(result.output, wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-3) * weight, dtype)
 
 
@@ -64,7 +64,7 @@ def test_rms_norm_names_the_sizes_that_differ(run: Any) -> None:
         run(nn.RMSNorm(8, F32), normal(3, 7))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("shape", [(2, 8), (2, 8, 5), (2, 8, 3, 4), (0, 8, 3)])
 @pytest.mark.parametrize("affine", [False, True])
 def test_group_norm(run: Any, dtype: Any, shape: tuple[int, ...], affine: bool) -> None:

@@ -33,7 +33,9 @@ _REDUCE = f"{_WIDE_INTS} {_FLOATS}"
 _KERNELS: Mapping[str, str] = {
     **dict.fromkeys(("Min", "Max"), _MIN_MAX),
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceProd", "CumSum"), _REDUCE),
-    **dict.fromkeys(("ReduceLogSumExp", "Softmax", "LogSoftmax", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Reciprocal"), _FLOATS),
+    **dict.fromkeys(
+        ("ReduceLogSumExp", "Softmax", "LogSoftmax", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Reciprocal"), _FLOATS
+    ),
     **dict.fromkeys(("ReduceMin", "ReduceMax"), f"bool int8 uint8 {_REDUCE}"),
     **dict.fromkeys(("ArgMax", "ArgMin"), f"int8 uint8 {_REDUCE}"),
     **dict.fromkeys(("Round", "Sin", "Cos"), _PLAIN_FLOATS),

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from tidemill.errors import Cancelled
 from tidemill.protocol import rest
+from tidemill.protocol.raw import parse_raw_infer
 from tidemill.protocol.types import InferRequest
 from tidemill.serving.http.body import Buffer, choose_encoding, compress, decompress, read_body
 from tidemill.serving.http.errors import error_response
@@ -55,7 +56,7 @@ class InferRoute:
         body = await decompress(await read_body(receive, limit), headers.get("content-encoding", ""), limit)
         json_length = rest.parse_header_length(headers.get(rest.HEADER_LENGTH))
         if json_length == 0:
-            return rest.parse_raw_infer(body, self._service.model_metadata(name, version), model_version=version)
+            return parse_raw_infer(body, self._service.model_metadata(name, version), model_version=version)
         return rest.parse_infer(body, json_length, model_name=name, model_version=version)
 
 
