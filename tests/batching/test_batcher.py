@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from tidemill.batching import Batcher, BatchingOptions
+from tidemill.batching import Batcher, BatchingOptions, LevelOptions, Urgency
 from tidemill.errors import (
     DeadlineExceeded,
     InferenceFailed,
@@ -30,7 +30,7 @@ class Doubler:
     def __init__(self):
         self.runs = []
 
-    def __call__(self, feed):
+    def __call__(self, feed, cancel=None):
         self.runs.append(len(feed["x"]))
         if (feed["x"] < 0).any():
             raise UnprocessableInput("negative")
@@ -45,7 +45,7 @@ class Gate(Doubler):
         self.entered = threading.Semaphore(0)
         self.opened = threading.Event()
 
-    def __call__(self, feed):
+    def __call__(self, feed, cancel=None):
         self.entered.release()
         assert self.opened.wait(10)
         return super().__call__(feed)
@@ -59,8 +59,8 @@ def batchers():
     """Makes batchers and closes them."""
     made = []
 
-    def make(runner, *, instances=1, observer=None, **options):
-        made.append(Batcher(runner, BatchingOptions(**options), instances=instances, observer=observer))
+    def make(runner, *, observer=None, policy=None, **options):
+        made.append(Batcher(runner, BatchingOptions(**options), policy=policy, observer=observer))
         return made[-1]
 
     yield make
@@ -112,7 +112,7 @@ async def test_if_all_are_bad_all_fail_within_bounds(batchers):
 
 
 async def test_a_model_that_mixes_rows_still_answers_each_request_alone(batchers):
-    batcher = batchers(lambda feed: {"mean": feed["x"].mean(keepdims=True)})
+    batcher = batchers(lambda feed, _: {"mean": feed["x"].mean(keepdims=True)})
 
     answers = await asyncio.gather(*(batcher.infer(rows_of(n, n + 1), 2) for n in range(3)))
 
@@ -120,7 +120,7 @@ async def test_a_model_that_mixes_rows_still_answers_each_request_alone(batchers
 
 
 async def test_foreign_exceptions_become_ours(batchers):
-    def broken(feed):
+    def broken(feed, cancel):
         raise RuntimeError("device lost")
 
     with pytest.raises(InferenceFailed, match="RuntimeError: device lost") as caught:
@@ -220,7 +220,7 @@ async def test_a_deadline_in_the_past_never_queues(batchers):
 
 async def test_cancelled_requests_leave_at_once_and_are_not_run(batchers):
     gate = Gate()
-    batcher = batchers(gate, max_batch_size=1, max_queue_size=20)
+    batcher = batchers(gate, max_batch_size=1, level=LevelOptions(max_queue_size=20))
     first = asyncio.ensure_future(batcher.infer(rows_of(0), 1))
     await gate.wait_entered()
     waiting = [asyncio.ensure_future(batcher.infer(rows_of(n), 1)) for n in range(20)]
@@ -270,7 +270,7 @@ async def test_more_rows_than_a_batch_holds_are_refused(batchers):
 
 async def test_without_batching_any_shape_runs_alone(batchers):
     runner = Doubler()
-    batcher = batchers(lambda feed: runner({"x": feed["x"].reshape(-1)}), max_batch_size=0)
+    batcher = batchers(lambda feed, _: runner({"x": feed["x"].reshape(-1)}), max_batch_size=0)
 
     answers = await asyncio.gather(*(batcher.infer({"x": np.float32(n).reshape(())}, 1) for n in range(3)))
 
@@ -282,7 +282,7 @@ async def test_without_batching_any_shape_runs_alone(batchers):
 async def test_quick_runs_are_made_on_the_loop(batchers, inline_below, here):
     threads = []
 
-    def runner(feed):
+    def runner(feed, cancel):
         threads.append(threading.current_thread())
         return feed
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.batching.options import BatchingOptions
+from tidemill.batching.options import BatchingOptions, LevelOptions
 from tidemill.batching.pending import Pending, batch_key
 from tidemill.batching.queue import Queue
 from tidemill.errors import ConfigError, InvalidArgument, QueueFull
@@ -151,7 +151,7 @@ def test_abandoned_requests_are_skipped_and_can_be_discarded(loop):
 
 
 def test_a_full_queue_refuses_and_recovers(loop):
-    queue = queue_of([request(loop), request(loop)], max_queue_size=2)
+    queue = queue_of([request(loop), request(loop)], level=LevelOptions(max_queue_size=2))
 
     with pytest.raises(QueueFull, match="2 requests wait"):
         queue.put(request(loop))

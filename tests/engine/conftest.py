@@ -89,7 +89,9 @@ def linear(model_bytes):
         "g (float[batch, 4] x, float[4, 4] l_weight) => (float[batch, 4] y) { y = MatMul(x, l_weight) }"
     )
     x, y = TensorSpec("x", DType.float32, ("batch", 4)), TensorSpec("y", DType.float32, ("batch", 4))
-    return Graph("enc", (x,), (y,), content, MappingProxyType({"l_weight": TensorSpec("l_weight", DType.float32, (4, 4))}))
+    return Graph(
+        "enc", (x,), (y,), content, MappingProxyType({"l_weight": TensorSpec("l_weight", DType.float32, (4, 4))})
+    )
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import onnx
 import pytest
 
 from tidemill.bundle import open_bundle
+from tidemill.cli import main
 from tidemill.dtype import DType
 from tidemill.engine import Instance
 from tidemill.graph import TensorType
@@ -36,6 +38,11 @@ def test_one_function_for_six_layers(bundle: Path) -> None:
     calls = [node for node in model.graph.node if node.op_type == "EncoderLayer"]
     assert [call.name for call in calls] == [f"encoder.layer.{place}" for place in range(6)]
     assert (bundle / "model.onnx").stat().st_size < 100_000
+
+
+def test_inspect_shows_the_function(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(bundle)]) == 0
+    assert re.search(r"function EncoderLayer: \d+ nodes, called 6 times", capsys.readouterr().out)
 
 
 def test_the_weights_are_the_published_file(bundle: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from tidemill.bundle.expansion import read_graph
+from tidemill.bundle.graphs import read_graph
 from tidemill.bundle.inline import inline_functions
 from tidemill.bundle.stored import StoredBundle, check_inside
 from tidemill.dtype import DType
@@ -32,17 +32,15 @@ def load_flat(bundle: StoredBundle, file: str) -> onnx.ModelProto:
     Raises:
         InvalidBundle: The graph is no ONNX model, or a weight's range does not lie in the bundle's files.
     """
-    return inline_functions(read_embedded(bundle.path / file))
+    model = inline_functions(read_graph(bundle.path / file))
+    _embed(model, bundle.path)
+    return model
 
 
 def read_embedded(path: Path) -> onnx.ModelProto:
     """An ONNX file with the weights that lie beside it read in; raises as `load_flat`."""
     model = read_graph(path)
-    for tensor in model.graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL:
-            tensor.raw_data = _read(path.parent, tensor)
-            tensor.data_location = TensorProto.DEFAULT
-            del tensor.external_data[:]
+    _embed(model, path.parent)
     return model
 
 
@@ -60,6 +58,14 @@ def split_weights(model: onnx.ModelProto) -> dict[str, Array]:
             tensor.CopyFrom(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
             tensor.data_location = TensorProto.EXTERNAL
     return weights
+
+
+def _embed(model: onnx.ModelProto, folder: Path) -> None:
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            tensor.raw_data = _read(folder, tensor)
+            tensor.data_location = TensorProto.DEFAULT
+            del tensor.external_data[:]
 
 
 def _read(folder: Path, tensor: onnx.TensorProto) -> bytes:

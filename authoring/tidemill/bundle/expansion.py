@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from os import PathLike
-from pathlib import Path
 
-import onnx
-
+from tidemill.bundle.skeleton import FunctionKey, NodeOutline, Skeleton
 from tidemill.errors import InvalidBundle
 
-__all__ = [
-    "Expansion",
-    "ExpansionLimits",
-    "FunctionKey",
-    "FunctionUse",
-    "callee_key",
-    "check_expansion",
-    "function_key",
-    "function_uses",
-    "read_graph",
-    "subgraphs",
-]
-
-FunctionKey = tuple[str, str, str]
-"""What a call names: domain, name and overload."""
+__all__ = ["Expansion", "ExpansionLimits", "FunctionUse", "check_expansion", "function_uses"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +47,14 @@ class FunctionUse:
     calls: int
 
 
-def check_expansion(model: onnx.ModelProto, limits: ExpansionLimits | None = None) -> Expansion:
+def check_expansion(model: Skeleton, limits: ExpansionLimits | None = None) -> Expansion:
     """Measure a model, at a cost that does not grow with the result.
 
     Raises:
         InvalidBundle: It is over a limit, or a function calls itself.
     """
     limits = limits or ExpansionLimits()
-    found = _Measure(model, limits).nodes(model.graph.node, ())
+    found = _Measure(model, limits).nodes(model.nodes, ())
     if found.nodes > limits.nodes:
         raise InvalidBundle(
             f"the graph has {found.nodes} nodes when its functions are written out; at most {limits.nodes} are loaded"
@@ -79,7 +62,7 @@ def check_expansion(model: onnx.ModelProto, limits: ExpansionLimits | None = Non
     return found
 
 
-def function_uses(model: onnx.ModelProto) -> tuple[FunctionUse, ...]:
+def function_uses(model: Skeleton) -> tuple[FunctionUse, ...]:
     """Every function of a model, in the order in which the file has them.
 
     Raises:
@@ -87,53 +70,20 @@ def function_uses(model: onnx.ModelProto) -> tuple[FunctionUse, ...]:
     """
     check_expansion(model)
     measure = _Measure(model, ExpansionLimits())
-    calls = {function_key(function): 0 for function in model.functions}
-    _count_calls(model.graph.node, 1, {function_key(function): function for function in model.functions}, calls)
-    return tuple(
-        FunctionUse(function.name, measure.function(function_key(function), ()).nodes, calls[function_key(function)])
-        for function in model.functions
-    )
-
-
-def read_graph(path: str | PathLike[str]) -> onnx.ModelProto:
-    """An ONNX file without the weights that lie beside it.
-
-    Raises:
-        InvalidBundle: It is no ONNX file.
-    """
-    try:
-        return onnx.load_model_from_string(Path(path).read_bytes())
-    except Exception as error:  # protobuf's DecodeError has no base but this, and protobuf is not imported here
-        raise InvalidBundle(f"{Path(path).name} is no ONNX model: {error}") from None
-
-
-def function_key(function: onnx.FunctionProto) -> FunctionKey:
-    """What a node must name to call the function."""
-    return function.domain, function.name, function.overload
-
-
-def callee_key(node: onnx.NodeProto) -> FunctionKey:
-    """What a node calls, be it a function or an operator."""
-    return node.domain, node.op_type, node.overload
-
-
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The bodies of a loop or branch."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+    calls = dict.fromkeys(model.functions, 0)
+    _count_calls(model.nodes, model.functions, calls)
+    return tuple(FunctionUse(key[1], measure.function(key, ()).nodes, count) for key, count in calls.items())
 
 
 class _Measure:
     """Sizes by function, each worked out once."""
 
-    def __init__(self, model: onnx.ModelProto, limits: ExpansionLimits) -> None:
-        self._functions = {function_key(function): function for function in model.functions}
+    def __init__(self, model: Skeleton, limits: ExpansionLimits) -> None:
+        self._functions = model.functions
         self._limits = limits
         self._known: dict[FunctionKey, Expansion] = {}
 
-    def nodes(self, nodes: Iterable[onnx.NodeProto], callers: tuple[FunctionKey, ...]) -> Expansion:
+    def nodes(self, nodes: Iterable[NodeOutline], callers: tuple[FunctionKey, ...]) -> Expansion:
         count, depth = 0, 0
         for node in nodes:
             found = self._node(node, callers)
@@ -148,29 +98,27 @@ class _Measure:
         if len(callers) >= self._limits.depth:
             raise InvalidBundle(f"functions lie deeper than {self._limits.depth} within each other")
         if key not in self._known:
-            inner = self.nodes(self._functions[key].node, (*callers, key))
+            inner = self.nodes(self._functions[key], (*callers, key))
             self._known[key] = Expansion(inner.nodes, inner.depth + 1)
         return self._known[key]
 
-    def _node(self, node: onnx.NodeProto, callers: tuple[FunctionKey, ...]) -> Expansion:
-        if callee_key(node) in self._functions:
-            return self.function(callee_key(node), callers)
-        bodies = [self.nodes(body.node, callers) for body in subgraphs(node)]
+    def _node(self, node: NodeOutline, callers: tuple[FunctionKey, ...]) -> Expansion:
+        if node.callee in self._functions:
+            return self.function(node.callee, callers)
+        bodies = [self.nodes(body, callers) for body in node.bodies]
         if not bodies:
             return Expansion(1, 0)
         return Expansion(1 + sum(body.nodes for body in bodies), 1 + max(body.depth for body in bodies))
 
 
 def _count_calls(
-    nodes: Iterable[onnx.NodeProto],
-    times: int,
-    functions: dict[FunctionKey, onnx.FunctionProto],
+    nodes: Iterable[NodeOutline],
+    functions: Mapping[FunctionKey, tuple[NodeOutline, ...]],
     calls: dict[FunctionKey, int],
 ) -> None:
     for node in nodes:
-        for body in subgraphs(node):
-            _count_calls(body.node, times, functions, calls)
-        callee = functions.get(callee_key(node))
-        if callee is not None:
-            calls[callee_key(node)] += times
-            _count_calls(callee.node, times, functions, calls)
+        for body in node.bodies:
+            _count_calls(body, functions, calls)
+        if node.callee in functions:
+            calls[node.callee] += 1
+            _count_calls(functions[node.callee], functions, calls)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import onnx
 
-from tidemill.bundle.expansion import subgraphs
+from tidemill.bundle.graphs import subgraphs
 
 __all__ = ["fingerprint"]
 

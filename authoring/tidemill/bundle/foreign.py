@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnx
 
-from tidemill.bundle.expansion import read_graph
+from tidemill.bundle.graphs import read_graph
 from tidemill.bundle.manifest import MAIN_GRAPH, BundleManifest, GraphEntry
 from tidemill.bundle.ranges import external_data
 from tidemill.bundle.stored import StoredBundle, check_inside, file_entry

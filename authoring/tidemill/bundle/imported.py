@@ -13,8 +13,8 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from tidemill.bundle.bundle import Bundle, GraphPart
-from tidemill.bundle.expansion import read_graph, subgraphs
 from tidemill.bundle.foreign import data_files, signature
+from tidemill.bundle.graphs import read_graph, subgraphs
 from tidemill.bundle.manifest import MAIN_GRAPH
 from tidemill.bundle.stored import check_inside
 from tidemill.dtype import DType

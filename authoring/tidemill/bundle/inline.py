@@ -12,7 +12,9 @@ from itertools import zip_longest
 
 import onnx
 
-from tidemill.bundle.expansion import FunctionKey, callee_key, check_expansion, function_key, subgraphs
+from tidemill.bundle.expansion import check_expansion
+from tidemill.bundle.graphs import subgraphs
+from tidemill.bundle.skeleton import FunctionKey, read_skeleton
 
 __all__ = ["inline_functions"]
 
@@ -25,10 +27,10 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         InvalidBundle: It would become too large, or a function calls itself; see `check_expansion`.
     """
-    check_expansion(model)
     flat = onnx.ModelProto()
     flat.CopyFrom(model)
     if model.functions:
+        check_expansion(read_skeleton(model.SerializeToString()))
         nodes = _Inliner(model).expand(model.graph.node, _Scope())
         del flat.graph.node[:], flat.functions[:]
         flat.graph.node.extend(nodes)
@@ -53,7 +55,7 @@ class _Scope:
 
 class _Inliner:
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._functions = {function_key(function): function for function in model.functions}
+        self._functions = {_function_key(function): function for function in model.functions}
         self._values = _Names(_value_names(model.graph))
         self._nodes = _Names(_node_names(model.graph.node, self._functions))
 
@@ -61,7 +63,7 @@ class _Inliner:
         expanded = []
         for node in nodes:
             placed = self._place(node, scope)
-            function = self._functions.get(callee_key(node))
+            function = self._functions.get(_callee_key(node))
             expanded += [placed] if function is None else self._call(placed, function)
         return expanded
 
@@ -94,7 +96,7 @@ class _Inliner:
 
     def _node_name(self, node: onnx.NodeProto, scope: _Scope) -> str:
         local = node.name or node.op_type
-        if callee_key(node) in self._functions:  # only a part of the names within
+        if _callee_key(node) in self._functions:  # only a part of the names within
             return f"{scope.path}.{local}" if scope.path else local
         return self._nodes.new(f"{scope.path}.{local}") if scope.path else node.name
 
@@ -142,6 +144,14 @@ class _Names:
         return name
 
 
+def _function_key(function: onnx.FunctionProto) -> FunctionKey:
+    return function.domain, function.name, function.overload
+
+
+def _callee_key(node: onnx.NodeProto) -> FunctionKey:
+    return node.domain, node.op_type, node.overload
+
+
 def _value_names(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (value.name for value in (*graph.input, *graph.output, *graph.initializer))
     yield from (tensor.values.name for tensor in graph.sparse_initializer)
@@ -153,7 +163,7 @@ def _value_names(graph: onnx.GraphProto) -> Iterator[str]:
 
 def _node_names(nodes: Iterable[onnx.NodeProto], functions: Mapping[FunctionKey, onnx.FunctionProto]) -> Iterator[str]:
     for node in nodes:
-        if callee_key(node) not in functions:
+        if _callee_key(node) not in functions:
             yield node.name
         for body in subgraphs(node):
             yield from _node_names(body.node, functions)

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tidemill.bundle.expansion import subgraphs
+from tidemill.bundle.graphs import subgraphs
 from tidemill.protocol.types import Array
 
 __all__ = ["quantize_blocks", "use_int4_blocks"]

@@ -32,6 +32,9 @@ FUNCTION_DOMAIN = "tidemill.functions"
 # The operators that OPSET lacks, and the opset that they came with.
 _NEWER = {"Attention": 23, "RMSNormalization": 23, "RotaryEmbedding": 23}
 
+# The operators that ONNX Runtime has no kernel for in the opset of those.
+_OLDER = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "RoiAlign"})
+
 
 def to_model(graph: Graph, *, weights: str = "external", dedup: str = "auto") -> onnx.ModelProto:
     """Write a graph as an ONNX model.
@@ -184,6 +187,12 @@ def _param(dim: object) -> str | None:
 
 def _opsets(functions: Mapping[Function, str], bodies: Iterable[Sequence[Node]]) -> list[onnx.OperatorSetIdProto]:
     used = {(node.domain, node.op) for nodes in bodies for node in walk(nodes) if node.callee is None}
-    opset = max([OPSET, *(since for op, since in _NEWER.items() if ("", op) in used)])
+    newer, older = ([op for op in ops if ("", op) in used] for ops in (_NEWER, sorted(_OLDER)))
+    if newer and older:
+        raise ValueError(
+            f"{newer[0]} and {older[0]} can not be in one model: ONNX Runtime knows the first from opset "
+            f"{_NEWER[newer[0]]} on, and has a kernel for the second only up to {OPSET}. Make two graphs of it"
+        )
+    opset = max([OPSET, *(_NEWER[op] for op in newer)])
     domains = sorted({domain for domain, _ in used if domain} | ({FUNCTION_DOMAIN} if functions else set()))
     return [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]

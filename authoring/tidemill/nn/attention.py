@@ -9,7 +9,6 @@ from typing import NamedTuple, overload
 from tidemill.dtype import DType
 from tidemill.graph import ops
 from tidemill.graph.dim import Dim
-from tidemill.graph.ops.attention import attention, cached_attention
 from tidemill.graph.type import DeviceRef
 from tidemill.graph.value import TensorValue
 from tidemill.graph.weight import Weight
@@ -97,7 +96,7 @@ class MultiheadAttention(Module):
         """
         query, key, value = (split_heads(one, self.num_heads) for one in self._projected(x))
         allowed = attention_mask(mask, *x.shape[:2])
-        mixed = attention(query, key, value, allowed, scale=self.scale, causal=causal)
+        mixed = ops.attention(query, key, value, allowed, scale=self.scale, causal=causal)
         return self.o_proj(merge_heads(mixed))
 
     def _projected(self, x: TensorValue) -> list[TensorValue]:
@@ -223,9 +222,9 @@ class AttentionWithRope(Module):
         query, key = self.rope.rotate(query, cosine, sine), self.rope.rotate(key, cosine, sine)
         allowed = attention_mask(mask, x.shape[0], start + x.shape[1])
         if past is None:
-            mixed = attention(query, key, value, allowed, scale=self.scale, causal=True)
+            mixed = ops.attention(query, key, value, allowed, scale=self.scale, causal=True)
             return self._output(mixed)
-        mixed, *cache = cached_attention(query, key, value, past, allowed, scale=self.scale)
+        mixed, *cache = ops.cached_attention(query, key, value, past, allowed, scale=self.scale)
         return self._output(mixed), KeyValue(*cache)
 
     def _projected(self, x: TensorValue) -> list[TensorValue]:

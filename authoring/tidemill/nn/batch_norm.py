@@ -6,7 +6,6 @@ import numpy as np
 
 from tidemill.dtype import DType
 from tidemill.graph import ops
-from tidemill.graph.ops.batch_norm import batch_norm
 from tidemill.graph.type import DeviceRef
 from tidemill.graph.value import TensorValue
 from tidemill.graph.weight import Weight
@@ -59,7 +58,7 @@ class BatchNorm(Module):
             if self.weight is None
             else (ops.cast(self.weight, dtype), ops.cast(self.bias, dtype))
         )
-        return ops.cast(batch_norm(ops.cast(x, dtype), statistics, learned, self.eps), x.dtype)
+        return ops.cast(ops.batch_norm(ops.cast(x, dtype), statistics, learned, self.eps), x.dtype)
 
     def _constant(self, value: int, dtype: DType) -> TensorValue:
         return ops.constant(np.full(self.num_features, value, dtype.to_numpy()))

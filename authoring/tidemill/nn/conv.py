@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill.dtype import DType
+from tidemill.graph import ops
 from tidemill.graph.layout import ConvInputLayout, FilterLayout
-from tidemill.graph.ops.conv import conv1d, conv2d, conv3d
 from tidemill.graph.type import DeviceRef
 from tidemill.graph.value import TensorValue
 from tidemill.graph.weight import Weight
@@ -119,7 +119,7 @@ class Conv1D(_Conv):
 
     def __call__(self, x: TensorValue) -> TensorValue:
         """[batch, length, in] -> [batch, new length, out]; with `permute` the channels are on axis 1."""
-        return conv1d(x, self.filter, **self._arguments())
+        return ops.conv1d(x, self.filter, **self._arguments())
 
 
 class Conv2d(_Conv):
@@ -167,7 +167,7 @@ class Conv2d(_Conv):
 
     def __call__(self, x: TensorValue) -> TensorValue:
         """[batch, height, width, in] -> [batch, new height, new width, out]; channels on axis 1 with `permute`."""
-        return conv2d(x, self.filter, **self._arguments())
+        return ops.conv2d(x, self.filter, **self._arguments())
 
 
 class Conv3D(_Conv):
@@ -218,7 +218,7 @@ class Conv3D(_Conv):
 
     def __call__(self, x: TensorValue) -> TensorValue:
         """[batch, depth, height, width, in] -> [..., out], with the axes' new sizes; channels first with `permute`."""
-        return conv3d(x, self.filter, **self._arguments())
+        return ops.conv3d(x, self.filter, **self._arguments())
 
 
 def sides(padding: int | Sequence[int], rank: int) -> tuple[int, ...]:

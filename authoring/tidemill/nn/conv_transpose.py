@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from tidemill.dtype import DType
 from tidemill.graph import ops
 from tidemill.graph.layout import ConvInputLayout, FilterLayout
-from tidemill.graph.ops.conv_transpose import conv1d_transpose
 from tidemill.graph.type import DeviceRef
 from tidemill.graph.value import TensorValue
 from tidemill.graph.weight import Weight
@@ -39,7 +38,7 @@ class _ConvTranspose(Module):
         self.padding = (padding, padding) if isinstance(padding, int) else (padding[-2], padding[-1])
 
     def _convolve(self, x: TensorValue, weight: TensorValue, bias: TensorValue | None) -> TensorValue:
-        return conv1d_transpose(
+        return ops.conv1d_transpose(
             x,
             weight,
             stride=self.stride,

@@ -6,7 +6,6 @@ import numpy as np
 
 from tidemill.dtype import DType
 from tidemill.graph import ops
-from tidemill.graph.ops.group_norm import group_norm
 from tidemill.graph.type import DeviceRef
 from tidemill.graph.value import TensorValue
 from tidemill.graph.weight import Weight
@@ -56,4 +55,4 @@ class GroupNorm(Module):
             scale, shift = (ops.constant(np.full(self.num_channels, fill, x.dtype.to_numpy())) for fill in (1, 0))
         else:
             scale, shift = ops.cast(self.weight, x.dtype), ops.cast(self.bias, x.dtype)
-        return group_norm(x, scale, shift, self.num_groups, self.eps)
+        return ops.group_norm(x, scale, shift, self.num_groups, self.eps)

@@ -7,8 +7,6 @@ from typing import Any, cast
 
 from tidemill.dtype import DType
 from tidemill.graph import ops
-from tidemill.graph.ops.ordering import top_k
-from tidemill.graph.ops.routing import dispatch
 from tidemill.graph.type import DeviceRef
 from tidemill.graph.value import TensorValue
 from tidemill.nn.layer.layer_list import LayerList
@@ -49,7 +47,7 @@ class MoEGate(Module):
 
     def __call__(self, x: TensorValue) -> tuple[TensorValue, TensorValue]:
         """[tokens, hidden_dim] -> the experts' numbers (int64) and scores, both [tokens, num_experts_per_token]."""
-        scores, indices = top_k(self.gate_score(x), self.num_experts_per_token, axis=-1)
+        scores, indices = ops.top_k(self.gate_score(x), self.num_experts_per_token, axis=-1)
         return indices, scores
 
 
@@ -126,10 +124,10 @@ class MoE(Module):
         chosen, scores = self.gate(tokens)
         scores = ops.cast(scores, x.dtype)
         if self.apply_router_weight_first:
-            outputs = dispatch(tokens, chosen, self.experts.layers, scores)
+            outputs = ops.dispatch(tokens, chosen, self.experts.layers, scores)
             mixed = ops.sum(outputs, axis=1)
         else:
-            outputs = dispatch(tokens, chosen, self.experts.layers)
+            outputs = ops.dispatch(tokens, chosen, self.experts.layers)
             mixed = ops.matmul(ops.unsqueeze(scores, 1), outputs)
         result = ops.squeeze(mixed, 1)
         if self.shared_experts is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tidemill.graph import ops
 from tidemill.graph.layout import ConvInputLayout
-from tidemill.graph.ops import pooling
 from tidemill.graph.value import TensorValue
 from tidemill.nn.layer.module import Module
 
@@ -91,37 +91,37 @@ class _AvgPool(Module):
 class MaxPool1d(_MaxPool):
     """The largest element of every window over one axis; the base class lists the arguments."""
 
-    operator = staticmethod(pooling.max_pool1d)
+    operator = staticmethod(ops.max_pool1d)
 
 
 class MaxPool2d(_MaxPool):
     """The largest element of every window over height and width; the base class lists the arguments."""
 
-    operator = staticmethod(pooling.max_pool2d)
+    operator = staticmethod(ops.max_pool2d)
 
 
 class MaxPool3d(_MaxPool):
     """The largest element of every window over depth, height and width; the base class lists the arguments."""
 
-    operator = staticmethod(pooling.max_pool3d)
+    operator = staticmethod(ops.max_pool3d)
 
 
 class AvgPool1d(_AvgPool):
     """The mean of every window over one axis; the base class lists the arguments."""
 
-    operator = staticmethod(pooling.avg_pool1d)
+    operator = staticmethod(ops.avg_pool1d)
 
 
 class AvgPool2d(_AvgPool):
     """The mean of every window over height and width; the base class lists the arguments."""
 
-    operator = staticmethod(pooling.avg_pool2d)
+    operator = staticmethod(ops.avg_pool2d)
 
 
 class AvgPool3d(_AvgPool):
     """The mean of every window over depth, height and width; the base class lists the arguments."""
 
-    operator = staticmethod(pooling.avg_pool3d)
+    operator = staticmethod(ops.avg_pool3d)
 
 
 def _layout(permute: bool) -> ConvInputLayout:

@@ -9,7 +9,6 @@ import numpy as np
 
 from tidemill.dtype import DType
 from tidemill.graph import ops
-from tidemill.graph.ops.recurrent import gru, lstm
 from tidemill.graph.type import DeviceRef
 from tidemill.graph.value import TensorValue
 from tidemill.graph.weight import Weight
@@ -133,7 +132,7 @@ class LSTM(_Recurrent):
         starts = None if state is None else list(zip(*(self._states(one) for one in state), strict=True))
         ends = []
         for layer in range(self.num_layers):
-            outputs, *end = lstm(hidden, self._parameters(layer), None if starts is None else starts[layer])
+            outputs, *end = ops.lstm(hidden, self._parameters(layer), None if starts is None else starts[layer])
             hidden = self._merged(outputs)
             ends.append(end)
         last_hidden, last_cell = (ops.concat(list(parts)) for parts in zip(*ends, strict=True))
@@ -179,7 +178,7 @@ class GRU(_Recurrent):
         starts = None if state is None else self._states(state)
         ends = []
         for layer in range(self.num_layers):
-            outputs, end = gru(hidden, self._parameters(layer), None if starts is None else starts[layer])
+            outputs, end = ops.gru(hidden, self._parameters(layer), None if starts is None else starts[layer])
             hidden = self._merged(outputs)
             ends.append(end)
         return self._output(hidden), ops.concat(ends)

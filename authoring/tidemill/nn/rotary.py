@@ -10,7 +10,6 @@ import numpy as np
 from tidemill.dtype import DType
 from tidemill.graph import ops
 from tidemill.graph.dim import Dim, DimLike
-from tidemill.graph.ops.rotary import rotary_embedding
 from tidemill.graph.value import TensorValue
 from tidemill.nn.layer.module import Module
 from tidemill.protocol.types import Array
@@ -112,15 +111,14 @@ class RotaryEmbedding(Module):
         """
         if seq_len is not None and Dim(seq_len) != x.shape[1]:
             raise ValueError(f"RotaryEmbedding: seq_len is {seq_len}, but x has length {x.shape[1]}")
-        given = isinstance(start_pos, TensorValue)
-        positions = start_pos if given else positions_from(x, start_pos)  # type: ignore[arg-type]
-        cosine, sine = self.cos_sin(positions, x.dtype)  # type: ignore[arg-type]
+        positions = start_pos if isinstance(start_pos, TensorValue) else positions_from(x, start_pos)
+        cosine, sine = self.cos_sin(positions, x.dtype)
         turned = self.rotate(ops.transpose(x, 1, 2), cosine, sine)
         return ops.transpose(turned, 1, 2)
 
     def rotate(self, x: TensorValue, cosine: TensorValue, sine: TensorValue) -> TensorValue:
         """[batch, heads, length, head_dim] turned by what `cos_sin` gave."""
-        return rotary_embedding(x, cosine, sine, interleaved=self.interleaved)
+        return ops.rotary_embedding(x, cosine, sine, interleaved=self.interleaved)
 
     def _spread(self, positions: TensorValue) -> TensorValue:
         return ops.unsqueeze(ops.cast(positions, DType.float32), -1)

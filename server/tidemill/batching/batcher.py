@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from tidemill.batching.isolation import Runner
+from tidemill.batching.batch import join_parts, parts
 from tidemill.batching.options import BatchingOptions
+from tidemill.batching.order import Order, settle
 from tidemill.batching.pace import Pace
 from tidemill.batching.pending import Feed, Key, Pending, batch_key
+from tidemill.batching.policy import Policy
 from tidemill.batching.queue import Queue
 from tidemill.batching.record import Observer
-from tidemill.batching.run import Clock, Run, settle
+from tidemill.batching.run import Clock, Run, Runner
+from tidemill.batching.urgency import Urgency
 from tidemill.errors import DeadlineExceeded, InvalidArgument, ShuttingDown
 
 __all__ = ["Batcher"]
@@ -28,7 +32,7 @@ class Batcher:
     delay is set); while all are busy, the next batches gather. Runs that are known to be quick are made on the event
     loop itself, others on a thread an instance.
 
-        batcher = Batcher(instance.run, BatchingOptions(max_batch_size=16))
+        batcher = Batcher(run, BatchingOptions(max_batch_size=16))
         outputs = await batcher.infer({"x": x}, len(x))
     """
 
@@ -37,17 +41,17 @@ class Batcher:
         runner: Runner,
         options: BatchingOptions,
         *,
-        instances: int = 1,
+        policy: Policy | None = None,
         clock: Clock = time.monotonic,
         observer: Observer | None = None,
     ) -> None:
         """Set up without starting anything.
 
         Args:
-            runner: Called with arrays by input name, returns arrays by output name; on several threads at once if
-                there are several instances.
+            runner: Called with arrays by input name and a Cancel, returns arrays by output name; on several threads
+                at once if there are several instances.
             options: The limits of joining and waiting.
-            instances: Runs that may be under way at once.
+            policy: Which of the waiting requests are joined; see `Queue`.
             clock: Seconds; deadlines are given in it.
             observer: Told of every batch after its run, on the event loop.
         """
@@ -55,10 +59,11 @@ class Batcher:
         self._options = options
         self._clock = clock
         self._observer = observer
-        self._queue = Queue(options)
+        self._queue = Queue(options, policy)
+        self._order = Order() if options.preserve_ordering else None
         self._pace = Pace()
-        self._threads = ThreadPoolExecutor(instances, "tidemill-run")
-        self._idle = instances
+        self._threads = ThreadPoolExecutor(options.instances, "tidemill-run")
+        self._idle = options.instances
         self._unfinished: set[asyncio.Future[Any]] = set()
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -69,13 +74,14 @@ class Batcher:
         """Requests that wait for their run."""
         return len(self._queue)
 
-    async def infer(self, feed: Feed, rows: int, deadline: float | None = None) -> Feed:
+    async def infer(self, feed: Feed, rows: int, deadline: float | None = None, urgency: Urgency | None = None) -> Feed:
         """Run one request, joined with others where that is possible.
 
         Args:
             feed: Arrays by input name, each with `rows` rows on axis 0 (of any shape if requests are never joined).
             rows: The request's rows.
             deadline: When the answer stops being wanted, in the batcher's clock; covers waiting and running.
+            urgency: The priority that the request asks for, and how long it may wait.
 
         Returns:
             Arrays by output name, `rows` rows each.
@@ -83,26 +89,27 @@ class Batcher:
         Raises:
             InvalidArgument: More rows than `max_batch_size`, or an input with another number of rows.
             QueueFull: Too many requests wait.
-            DeadlineExceeded: The deadline passed; raised when it does, not when the run ends.
+            DeadlineExceeded: The deadline passed, or the request waited for longer than it may; raised when that
+                happens, not when a run ends.
             ShuttingDown: The batcher drains or is closed.
             TidemillError: What the run raised for this request; never for a neighbour's.
         """
-        return await self.submit(feed, rows, deadline)
+        return await self.submit(feed, rows, deadline, urgency)
 
-    def submit(self, feed: Feed, rows: int, deadline: float | None = None) -> asyncio.Future[Feed]:
+    def submit(
+        self, feed: Feed, rows: int, deadline: float | None = None, urgency: Urgency | None = None
+    ) -> asyncio.Future[Feed]:
         """Queue one request as `infer` does; cancelling the future takes it out of the queue."""
         if self._stopping:
             raise ShuttingDown("the model is being shut down and takes no more requests")
-        loop, now = asyncio.get_running_loop(), self._clock()
-        if deadline is not None and deadline <= now:
+        if deadline is not None and deadline <= self._clock():
             raise DeadlineExceeded("the deadline had passed before the request was queued")
-        pending = Pending(feed, rows, self._key(feed, rows), now, loop.create_future())
-        self._queue.put(pending)
-        self._unfinished.add(pending.future)
-        timer = None if deadline is None else loop.call_later(deadline - now, _expire, pending, deadline)
-        pending.future.add_done_callback(partial(self._leave, pending, timer))
-        self._schedule(loop)
-        return pending.future
+        limit = self._options.max_batch_size
+        if not limit or rows <= limit:
+            return self._enqueue(self._pending(feed, rows, urgency), deadline)
+        if not self._options.split_oversize:
+            raise InvalidArgument(f"the request has {rows} rows, the model takes at most {limit} (max_batch_size)")
+        return self._submit_parts([self._pending(*part, urgency) for part in parts(feed, rows, limit)], deadline)
 
     async def drain(self) -> None:
         """Take no more requests, run those that wait without delay, and return when the last run has ended."""
@@ -118,13 +125,44 @@ class Batcher:
             settle(pending, ShuttingDown("the model was shut down before the request was run"))
         self._threads.shutdown(wait=False)
 
+    def _pending(self, feed: Feed, rows: int, urgency: Urgency | None) -> Pending:
+        options, now = self._options, self._clock()
+        level = options.effective_level(urgency.priority if urgency else 0)
+        waits = (urgency or Urgency()).patience(options.of_level(level))
+        pending = Pending(feed, rows, self._key(feed, rows), now, asyncio.get_running_loop().create_future(), level)
+        pending.expires = now + waits
+        if options.ragged:
+            pending.length = options.ragged.length(feed)
+        return pending
+
     def _key(self, feed: Feed, rows: int) -> Key:
-        limit = self._options.max_batch_size
-        if not limit:
+        if not self._options.max_batch_size:
             return ()
-        if rows > limit:
-            raise InvalidArgument(f"the request has {rows} rows, the model takes at most {limit} (max_batch_size)")
-        return batch_key(feed, rows)
+        ragged = self._options.ragged
+        return batch_key(feed, rows, ragged.inputs if ragged else None)
+
+    def _enqueue(self, pending: Pending, deadline: float | None) -> asyncio.Future[Feed]:
+        self._queue.put(pending)
+        if self._order:
+            self._order.admit(pending)
+        loop = asyncio.get_running_loop()
+        # Where waiting for too long does not fail a request, the queue lets it stand back.
+        if pending.expires < math.inf and not self._options.of_level(pending.level).delays:
+            pending.timer = loop.call_later(pending.expires - pending.enqueued, _expire, pending, pending.expires)
+        timer = loop.call_later(deadline - pending.enqueued, _expire, pending, deadline) if deadline else None
+        self._unfinished.add(pending.future)
+        pending.future.add_done_callback(partial(self._leave, pending, timer))
+        self._schedule(loop)
+        return pending.future
+
+    def _submit_parts(self, pieces: Sequence[Pending], deadline: float | None) -> asyncio.Future[Feed]:
+        for piece in pieces[1:]:
+            piece.room = 0
+        futures = [self._enqueue(piece, deadline) for piece in pieces]
+        joined = asyncio.ensure_future(_joined(futures, [piece.rows for piece in pieces]))
+        self._unfinished.add(joined)
+        joined.add_done_callback(self._unfinished.discard)
+        return joined
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         """Dispatch in the loop's next turn, when everything that arrived in this one is queued."""
@@ -142,12 +180,21 @@ class Batcher:
             if not group:
                 self._sleep(loop)
                 break
+            run = self._make_run(group)
             if self._pace.is_below(self._options.inline_below):
-                self._run_here(Run(group))
+                self._run_here(run)
                 # One run a turn: between two of them the loop serves its sockets.
                 self._schedule(loop)
                 break
-            self._run_on_thread(Run(group), loop)
+            self._run_on_thread(run, loop)
+
+    def _make_run(self, group: Sequence[Pending]) -> Run:
+        run = Run(group, self._runner, self._clock, self._options.ragged)
+        for pending in group:
+            pending.run = run
+            if pending.timer:
+                pending.timer.cancel()
+        return run
 
     def _sleep(self, loop: asyncio.AbstractEventLoop) -> None:
         now = self._clock()
@@ -156,12 +203,12 @@ class Batcher:
             self._timer = loop.call_later(max(0.0, due - now), self._dispatch)
 
     def _run_here(self, run: Run) -> None:
-        run.execute(self._runner, self._clock)
+        run.execute()
         self._finish(run)
 
     def _run_on_thread(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         self._idle -= 1
-        done = loop.run_in_executor(self._threads, run.execute, self._runner, self._clock)
+        done = loop.run_in_executor(self._threads, run.execute)
         self._unfinished.add(done)
         done.add_done_callback(partial(self._return, run))
 
@@ -172,18 +219,37 @@ class Batcher:
         self._dispatch()
 
     def _finish(self, run: Run) -> None:
-        record = run.answer()
-        self._pace.record(record.run_seconds)
+        record = run.record()
+        answer = self._order.settle if self._order else settle
+        for pending, outcome in zip(run.group, run.outcomes, strict=True):
+            answer(pending, outcome)
+            pending.run = None  # else both live until the garbage collector finds the circle
+        self._pace.record(record.seconds)
         if self._observer:
             self._observer(record)
 
     def _leave(self, pending: Pending, timer: asyncio.TimerHandle | None, _: asyncio.Future[Feed]) -> None:
         """Clear up after a request that was answered or whose caller went away."""
         self._unfinished.discard(pending.future)
-        self._queue.discard(pending)
-        if timer:
-            timer.cancel()
+        if pending.run:
+            pending.run.leave()
+        else:
+            self._queue.discard(pending)
+        for running in (timer, pending.timer):
+            if running:
+                running.cancel()
+        if self._order:
+            self._order.advance()
 
 
-def _expire(pending: Pending, deadline: float) -> None:
-    settle(pending, DeadlineExceeded(f"there was no answer within {deadline - pending.enqueued:.3g} s"))
+def _expire(pending: Pending, at: float) -> None:
+    settle(pending, DeadlineExceeded(f"there was no answer within {at - pending.enqueued:.3g} s"))
+
+
+async def _joined(futures: Sequence[asyncio.Future[Feed]], rows: Sequence[int]) -> Feed:
+    """The answer to a request that was cut into parts; if one fails, the others need not be run."""
+    try:
+        return join_parts(await asyncio.gather(*futures), rows)
+    finally:
+        for future in futures:
+            future.cancel()

@@ -1,4 +1,4 @@
-"""How a model's requests are queued and batched, as plain numbers; knows no config files and nothing of their source."""
+"""How a model's requests are queued and batched, as plain numbers; knows no config files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from tidemill.batching.ragged import Ragged
 from tidemill.errors import ConfigError
 
 __all__ = ["BatchingOptions", "LevelOptions"]
+
+
+def _check_not_negative(options: object, *names: str) -> None:
+    for name in names:
+        if not getattr(options, name) >= 0:
+            raise ConfigError(f"{name} is {getattr(options, name)}, expected 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +96,3 @@ class BatchingOptions:
             raise ConfigError("preserve_ordering contradicts priority_levels: urgent requests overtake others")
         if any(options.delays and options.timeout for options in (self.level, *self.levels.values())):
             raise ConfigError("preserve_ordering contradicts a timeout that delays: others overtake the late ones")
-
-
-def _check_not_negative(options: object, *names: str) -> None:
-    for name in names:
-        if not getattr(options, name) >= 0:
-            raise ConfigError(f"{name} is {getattr(options, name)}, expected 0 or more")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidemill.bundle.expansion import FunctionUse
     from tidemill.bundle.manifest import BundleManifest, GraphEntry
 
 __all__ = ["add_arguments", "execute"]
@@ -19,14 +20,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Show a bundle's signature and files."""
+    """Show a bundle's signature, functions and files."""
+    from tidemill.bundle.expansion import function_uses
+    from tidemill.bundle.skeleton import read_skeleton
     from tidemill.repository.loading import open_version
 
-    print("\n".join(_lines(open_version(args.bundle).manifest)))
+    bundle = open_version(args.bundle)
+    functions = {
+        key: function_uses(read_skeleton((bundle.path / graph.file).read_bytes()))
+        for key, graph in bundle.manifest.graphs.items()
+    }
+    print("\n".join(_lines(bundle.manifest, functions)))
     return 0
 
 
-def _lines(manifest: BundleManifest) -> Iterator[str]:
+def _lines(manifest: BundleManifest, functions: Mapping[str, Sequence[FunctionUse]]) -> Iterator[str]:
     yield f"name     {manifest.name}"
     if manifest.source:
         yield f"source   {manifest.source}"
@@ -34,6 +42,8 @@ def _lines(manifest: BundleManifest) -> Iterator[str]:
     yield "written  " + ", ".join(f"{package} {version}" for package, version in manifest.created_with.items())
     for key, graph in manifest.graphs.items():
         yield from _graph_lines(key, graph)
+        for use in functions[key]:
+            yield f"  function {use.name}: {use.nodes} nodes, called {use.calls} times"
     for name, file in manifest.files.items():
         yield f"file     {name}  {file.size} bytes  sha256 {file.sha256}"
     for name, stored in manifest.tied.items():

@@ -18,7 +18,7 @@ from tidemill.engine.providers import CPU_PROVIDER
 from tidemill.engine.runtime import onnxruntime
 from tidemill.engine.session import OrtSession, open_session
 from tidemill.engine.session_options import SessionOptions
-from tidemill.engine.source import flat_bytes, model_source
+from tidemill.engine.source import check_size, flat_bytes
 from tidemill.errors import LoadFailed, MissingArtifact
 from tidemill.weights.durable import write_whole
 
@@ -76,18 +76,19 @@ def load_graph(
         LoadFailed: ONNX Runtime refuses the graph, or would not run it on the providers asked for.
         InvalidBundle: The graph is too large once its functions are written out.
     """
-    options = replace(options, weights_folder=bundle.path)
+    path = bundle.path / graph.file
     if cache is None:
-        return LoadedGraph(open_session(model_source(bundle, graph), options), "off")
-    if options.providers != (CPU_PROVIDER,):
-        return _decline(bundle, graph, options, cache)
-    return _load_cached(_Entry(bundle, graph, options, cache))
-
-
-def _decline(bundle: StoredBundle, graph: GraphEntry, options: SessionOptions, cache: ArtifactCache) -> LoadedGraph:
+        return LoadedGraph(_open_plainly(path, options), "off")
+    if options.providers == (CPU_PROVIDER,):
+        return _load_cached(_Entry(bundle, graph, options, cache))
     if cache.strict:
-        raise MissingArtifact(f"artifacts are for the CPU only, and {bundle.path} is to run on {options.providers[0]}")
-    return LoadedGraph(open_session(model_source(bundle, graph), options), "declined")
+        raise MissingArtifact(f"artifacts are for the CPU only, and {path} is to run on {options.providers[0]}")
+    return LoadedGraph(_open_plainly(path, options), "declined")
+
+
+def _open_plainly(path: Path, options: SessionOptions) -> OrtSession:
+    check_size(path)
+    return open_session(path, options)
 
 
 def _load_cached(entry: _Entry) -> LoadedGraph:
@@ -155,14 +156,17 @@ class _Entry:
 
     def open(self, artifact: bytes) -> OrtSession:
         """A session on the artifact, or on the graph itself if that is as good."""
-        return open_session(artifact or model_source(self.bundle, self.graph), self._options)
+        if artifact:
+            return open_session(artifact, replace(self._options, weights_folder=self.bundle.path, optimized=True))
+        return _open_plainly(self.bundle.path / self.graph.file, self._options)
 
     def _optimized(self) -> bytes:
         path = self.bundle.path / self.graph.file
         if path.stat().st_size > _TOO_LARGE:  # its weights are inside
             return _DECLINED
         try:
-            artifact = optimize(flat_bytes(path), self._options)
+            options = replace(self._options, weights_folder=self.bundle.path)
+            artifact = optimize(flat_bytes(path), options, for_this_cpu=True)
         except LoadFailed as error:
             _LOG.warning("%s is loaded without an artifact: %s", self.bundle.path, error)
             return _DECLINED

@@ -57,7 +57,7 @@ class Exports:
             Unsupported: The session is not on the CPU.
         """
         digest = _digest(model)
-        file, compiled = _file_name(name, digest), optimize(model, options)
+        file, compiled = _file_name(name, digest), optimize(model, options, for_this_cpu=False)
         self.directory.mkdir(parents=True, exist_ok=True)
         with self._locked():
             write_whole(self.directory / file, compiled)

@@ -14,6 +14,7 @@ from tidemill.engine.profiles import DimRange, tensorrt_profiles
 from tidemill.engine.provider_options import OptionValue, check_provider_options
 from tidemill.engine.providers import TENSORRT_PROVIDER, resolve_providers
 from tidemill.engine.samples import run_samples
+from tidemill.engine.session import Cancel
 from tidemill.engine.session_options import SessionOptions
 from tidemill.engine.source import find_graph
 from tidemill.errors import InvalidBundle
@@ -91,9 +92,9 @@ class Instance:
         _check_signature("outputs", entry.outputs, loaded.session.outputs)
         return cls(loaded, entry.inputs, entry.outputs)
 
-    def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, feed: Mapping[str, Array], cancel: Cancel | None = None) -> dict[str, Array]:
         """Run the model on arrays by input name; see `OrtSession.run`."""
-        return self._session.run(feed)
+        return self._session.run(feed, cancel=cancel)
 
     def warm(self, clock: Callable[[], float] = time.perf_counter) -> float:
         """Run generated inputs twice, as first runs allocate and compile.

@@ -12,15 +12,15 @@ from tidemill.errors import LoadFailed, Unsupported
 __all__ = ["optimize"]
 
 
-def optimize(model: bytes, options: SessionOptions) -> bytes:
-    """Optimise a serialised model as far as the result does not depend on the kind of CPU.
-
-    What depends on it (blocked layouts of convolutions) is left to the session, so a session on the result is loaded
-    with all optimisations on, as any other; it finds little to do.
+def optimize(model: bytes, options: SessionOptions, *, for_this_cpu: bool) -> bytes:
+    """Optimise a serialised model.
 
     Args:
         model: The model; external weights are relative to `options.weights_folder`.
         options: Those of the session that will load the result.
+        for_this_cpu: Whether to do all there is, blocked layouts of convolutions included. The result is then for CPUs
+            of this kind, and to be loaded with `SessionOptions.optimized`. Otherwise any CPU takes it, and the session
+            does the rest.
 
     Returns:
         The serialised result. Weights that were external still are; what was computed from weights is inside.
@@ -32,12 +32,12 @@ def optimize(model: bytes, options: SessionOptions) -> bytes:
     if options.providers != (CPU_PROVIDER,):
         raise Unsupported(f"models are compiled ahead of time for the CPU only, not for {', '.join(options.providers)}")
     runtime = onnxruntime()
-    level = runtime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    levels = runtime.GraphOptimizationLevel
     try:
         compiler = runtime.ModelCompiler(
             ort_session_options(options, runtime),
             model,
-            graph_optimization_level=level,
+            graph_optimization_level=levels.ORT_ENABLE_ALL if for_this_cpu else levels.ORT_ENABLE_EXTENDED,
             get_initializer_location_func=_where_it_was,
         )
         compiled: bytes = compiler.compile_to_bytes()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,7 +21,14 @@ from tidemill.engine.threads import available_threads
 from tidemill.errors import LoadFailed
 from tidemill.protocol.types import Array, TensorSpec
 
-__all__ = ["OrtSession", "SessionOptions", "open_session"]
+__all__ = ["Cancel", "OrtSession", "SessionOptions", "open_session"]
+
+
+class Cancel(Protocol):
+    """How a run that is not wanted any more is told to end."""
+
+    def attach(self, stop: Callable[[], None]) -> None:
+        """Take over what ends the run between two of its nodes; it may be called from any thread."""
 
 
 class OrtSession:
@@ -34,20 +42,24 @@ class OrtSession:
         self.placement = read_placement(session)
         self.threads = options.threads or available_threads()
         self._shrink_above = options.shrink_above
-        self._shrinking = ort_run_options(onnxruntime(), self.providers, options.device)
+        self._run_options = partial(ort_run_options, onnxruntime(), self.providers, options.device)
+        self._shrinking = self._run_options()
         self._names = [spec.name for spec in self.outputs]
         self._inputs = {spec.name: spec.dtype for spec in self.inputs}
         self._gives_arrays = all(is_native(spec.dtype) for spec in self.outputs)
         if not self._gives_arrays and DType.string in self._inputs.values():
             raise LoadFailed("ONNX Runtime's Python API cannot run a model with BYTES inputs and BF16 or FP8 outputs")
 
-    def run(self, feed: Mapping[str, Array], weights: Mapping[str, Any] | None = None) -> dict[str, Array]:
+    def run(
+        self, feed: Mapping[str, Array], weights: Mapping[str, Any] | None = None, cancel: Cancel | None = None
+    ) -> dict[str, Array]:
         """Run the model once.
 
         Args:
             feed: Arrays by input name that fit the signature (see `protocol.signature.check_inputs`: ONNX Runtime
                 does not check that equal symbols agree). BYTES inputs are object arrays of `bytes`.
             weights: OrtValues for inputs that stay the same from run to run.
+            cancel: Given what ends the run early; None if it runs to its end.
 
         Returns:
             Fresh arrays by output name.
@@ -58,7 +70,7 @@ class OrtSession:
             InferenceFailed: The run broke.
         """
         prepared = {name: self._prepare(name, array) for name, array in feed.items()} | dict(weights or {})
-        options = self._options(feed)
+        options = self._options(feed, cancel)
         try:
             arrays = self._run_arrays(prepared, options) if self._gives_arrays else self._run_values(prepared, options)
         except Exception as error:  # ONNX Runtime's classes have no common base
@@ -76,11 +88,15 @@ class OrtSession:
             return array.astype(array.dtype.newbyteorder("="))
         return array if array.dtype.isbuiltin == 1 else to_ort_value(array)
 
-    def _options(self, feed: Mapping[str, Array]) -> Any:
+    def _options(self, feed: Mapping[str, Array], cancel: Cancel | None) -> Any:
         """Nothing, or for a large run that it gives its memory back: what one run took, ONNX Runtime keeps."""
-        if not self._shrink_above or sum(array.nbytes for array in feed.values()) <= self._shrink_above:
-            return None
-        return self._shrinking
+        shrinks = self._shrink_above and sum(array.nbytes for array in feed.values()) > self._shrink_above
+        if cancel is None:
+            return self._shrinking if shrinks else None
+        # Options that were terminated stay so: each run that may be has its own.
+        options = self._run_options() if shrinks else onnxruntime().RunOptions()
+        cancel.attach(partial(setattr, options, "terminate", True))
+        return options
 
     def _run_arrays(self, feed: dict[str, Any], options: Any) -> Sequence[Array]:
         arrays: Sequence[Array] = self._session.run(self._names, feed, options) if self._names else ()

@@ -32,6 +32,7 @@ class SessionOptions:
         allow_fallback: Whether a provider that cannot be started is done without, with a warning.
         shrink_above: Bytes of input; a run that is fed more gives the memory it took back to the system. 0 keeps all.
         weights_folder: Where the weights of a model lie that is given as bytes.
+        optimized: Whether the model was optimised for this kind of CPU before, and is taken as it is.
     """
 
     providers: tuple[str, ...] = (CPU_PROVIDER,)
@@ -43,6 +44,7 @@ class SessionOptions:
     allow_fallback: bool = False
     shrink_above: int = 0
     weights_folder: Path | None = None
+    optimized: bool = False
 
 
 def ort_session_options(options: SessionOptions, runtime: Any) -> Any:
@@ -53,6 +55,8 @@ def ort_session_options(options: SessionOptions, runtime: Any) -> Any:
     settings.log_severity_level = _SILENT
     for key, value in _entries(options).items():
         settings.add_session_config_entry(key, value)
+    if options.optimized:
+        settings.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     for library in options.custom_ops:
         settings.register_custom_ops_library(str(library))
     return settings

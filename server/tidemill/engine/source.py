@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tidemill.bundle.expansion import check_expansion
 from tidemill.bundle.manifest import GraphEntry
+from tidemill.bundle.skeleton import read_skeleton
 from tidemill.bundle.stored import StoredBundle
 from tidemill.bundle.wire import has_functions
 from tidemill.errors import ConfigError
 
-__all__ = ["find_graph", "flat_bytes", "model_source"]
+__all__ = ["check_size", "find_graph", "flat_bytes"]
 
 
 def find_graph(bundle: StoredBundle, key: str | None) -> GraphEntry:
@@ -25,20 +27,20 @@ def find_graph(bundle: StoredBundle, key: str | None) -> GraphEntry:
     return bundle.manifest.graphs[key]
 
 
-def model_source(bundle: StoredBundle, graph: GraphEntry) -> Path | bytes:
-    """A graph's file, or its bytes with all functions written out if it has any.
+def check_size(path: Path) -> None:
+    """Raise InvalidBundle if a graph would be too large with its functions written out, as ONNX Runtime does first."""
+    if has_functions(path):
+        check_expansion(read_skeleton(path.read_bytes()))
+
+
+def flat_bytes(path: Path) -> bytes:
+    """A graph's bytes with all functions written out, each node named by its layer.
 
     Raises:
         InvalidBundle: Written out, it would be too large.
     """
-    path = bundle.path / graph.file
-    return flat_bytes(path) if has_functions(path) else path
-
-
-def flat_bytes(path: Path) -> bytes:
-    """A graph's bytes with all functions written out; raises as `model_source`."""
-    # onnx takes its time to import, and a bundle without functions or with a cached artifact does without.
-    from tidemill.bundle.expansion import read_graph
+    # onnx takes its time to import, and a cached artifact does without.
+    from tidemill.bundle.graphs import read_graph
     from tidemill.bundle.inline import inline_functions
 
     return bytes(inline_functions(read_graph(path)).SerializeToString())

@@ -10,6 +10,7 @@ from tidemill.batching.batcher import Batcher
 from tidemill.batching.options import BatchingOptions
 from tidemill.batching.record import Observer
 from tidemill.bundle.config import ModelConfig
+from tidemill.bundle.local import make_local
 from tidemill.bundle.manifest import MANIFEST_FILE
 from tidemill.bundle.stored import StoredBundle, open_bundle
 from tidemill.engine.batchability import BatchProof, prove_batchable
@@ -38,13 +39,13 @@ def open_version(folder: Path) -> StoredBundle:
 
 
 def open_instance(folder: Path, config: ModelConfig) -> Instance:
-    """Load a version's graph as its configuration says.
+    """Load a version's graph as its configuration says; weights that lie elsewhere are fetched first.
 
     Raises:
-        LoadFailed: It cannot be loaded, or not on the providers asked for.
+        LoadFailed: It cannot be fetched or loaded, or not on the providers asked for.
         ConfigError: A provider is unknown.
     """
-    return Instance.open(open_version(folder), InstanceOptions(config.providers, config.threads))
+    return Instance.open(make_local(open_version(folder)), InstanceOptions(config.providers, config.threads))
 
 
 def warm(instance: Instance, config: ModelConfig) -> BatchProof:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ class ServerConfig(BaseModel):
     http_port: int = Field(8000, ge=0, le=65535, description="The port of REST; 0 takes a free one.")
     grpc_port: int = Field(8001, ge=0, le=65535, description="The port of gRPC; 0 takes a free one.")
     max_request_bytes: int = Field(
-        256 << 20, gt=0, lt=1 << 31, description="The largest request, after decompression; larger ones get 413."
+        512 << 20, gt=0, lt=1 << 31, description="The largest request, after decompression; larger ones get 413."
     )
     max_inflight: int = Field(
         4096, gt=0, description="Requests in the server at one time; further ones get 503 at once."
@@ -38,8 +39,39 @@ class ServerConfig(BaseModel):
     strict_readiness: bool = Field(
         True, description="Ready only if there are models and all of them are; else as soon as loading is over."
     )
+    model_control: Literal["none", "explicit", "poll"] | None = Field(
+        None,
+        description="Whether callers may load and unload models (explicit), or the repositories are watched (poll); "
+        "if not set, callers may on a loopback host and not beyond.",
+    )
+    settings_control: bool | None = Field(
+        None,
+        description="Whether callers may change log and trace settings; if not set, on a loopback host and not beyond.",
+    )
+    system_shared_memory: bool = Field(
+        False,
+        description="Whether callers may register shared memory; a caller can read what this process could.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level logged.")
     log_format: Literal["text", "json"] = Field("text", description="One line of text or one JSON object an event.")
+
+    @property
+    def effective_model_control(self) -> Literal["none", "explicit", "poll"]:
+        """`model_control`, decided by the host if it is not set."""
+        return self.model_control or ("explicit" if self.is_loopback else "none")
+
+    @property
+    def may_change_settings(self) -> bool:
+        """`settings_control`, decided by the host if it is not set."""
+        return self.is_loopback if self.settings_control is None else self.settings_control
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
 
 def load_server_config(

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 
 from tidemill.batching.record import BatchRecord
-from tidemill.serving.nv_metrics import NvCounts, format_nv_metrics
+from tidemill.serving.nv_metrics import format_nv_metrics
+from tidemill.serving.statistics import Tally
 
 __all__ = ["PROTOCOLS", "Metrics", "ModelMetrics"]
 
-PROTOCOLS = ("rest", "grpc")
+PROTOCOLS = ("rest", "grpc", "stream")
 OK = "ok"
 _CODES = (
     OK,
@@ -43,7 +44,7 @@ class ModelMetrics:
     queue: Histogram
     run: Histogram
     rows: Histogram
-    nv: NvCounts = field(default_factory=NvCounts)
+    tally: Tally = field(default_factory=Tally)
 
     def on_batch(self, batch: BatchRecord) -> None:
         """Count one run of the model."""
@@ -51,14 +52,14 @@ class ModelMetrics:
         self.run.observe(batch.run_seconds)
         for seconds in batch.queue_seconds:
             self.queue.observe(seconds)
-        self.nv.executed(batch)
+        self.tally.executed(batch)
 
     def on_request(self, protocol: str, code: str, seconds: float) -> None:
         """Count one answered request: its error code or "ok", and how long it took from first byte to answer."""
         key = (protocol, code) if (protocol, code) in self.requests else (protocol, "internal")
         self.requests[key].inc()
         self.durations[protocol, "success" if code == OK else "failure"].observe(seconds)
-        self.nv.answered(code, seconds)
+        self.tally.answered(code, seconds)
 
 
 class _Registry(CollectorRegistry):
@@ -76,6 +77,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = _Registry()
         self._models: dict[tuple[str, str], ModelMetrics] = {}
+        self._depths: dict[tuple[str, str], Callable[[], int]] = {}
         self._requests = self._counter("requests_total", "Answered requests by result.", "protocol", "code")
         self._durations = self._histogram("request_duration_seconds", "First byte to answer.", "protocol", "outcome")
         self._queue = self._histogram("queue_duration_seconds", "Waiting for an instance, per request.")
@@ -100,6 +102,7 @@ class Metrics:
 
     def watch_depth(self, name: str, version: str, depth: Callable[[], int]) -> None:
         """Ask `depth` at every scrape."""
+        self._depths[name, version] = depth
         self._depth.labels(name, version).set_function(depth)
 
     def watch_inflight(self, inflight: Callable[[], int]) -> None:
@@ -113,8 +116,9 @@ class Metrics:
 
     def expose(self) -> bytes:
         """The page that Prometheus scrapes."""
-        nv = {labels: model.nv for labels, model in self._models.items() if labels[0]}
-        return generate_latest(self.registry) + format_nv_metrics(nv).encode()
+        tallies = {labels: model.tally for labels, model in self._models.items() if labels[0]}
+        pending = {labels: depth() for labels, depth in self._depths.items()}
+        return generate_latest(self.registry) + format_nv_metrics(tallies, pending).encode()
 
     def _create(self, labels: tuple[str, str]) -> ModelMetrics:
         outcomes = ("success", "failure")

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version as installed_version
+from typing import Any
 
-from tidemill.errors import ModelNotReady, NotFound, QueueFull, ShuttingDown, TidemillError
+from tidemill.errors import ModelNotReady, NotFound, QueueFull, ShuttingDown, TidemillError, Unsupported
 from tidemill.protocol.index import ModelIndex
 from tidemill.protocol.types import InferRequest, InferResponse, ModelMetadata, ServerMetadata
 from tidemill.repository.repository import Repository
+from tidemill.repository.served import ServedModel
+from tidemill.serving.answer import finish
 from tidemill.serving.config import ServerConfig
+from tidemill.serving.control import Control
+from tidemill.serving.log_settings import LogSettings
 from tidemill.serving.metrics import OK, Metrics, ModelMetrics
+from tidemill.serving.shared_memory import SharedMemory
+from tidemill.serving.trace_settings import TraceSettings
 
 __all__ = ["Service"]
 
-_EXTENSIONS = ("binary_tensor_data", "parameters")
+_EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "generate",
+    "logging",
+    "model_configuration",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "parameters",
+    "schedule_policy",
+    "statistics",
+    "system_shared_memory",
+    "trace",
+)
 
 
 class Service:
@@ -26,6 +46,10 @@ class Service:
     Attributes:
         config: The operator's settings.
         metrics: What is counted.
+        control: Loads and unloads models.
+        memory: The shared memory that callers registered.
+        traces: Which requests leave a trace.
+        logs: What the log holds.
     """
 
     def __init__(
@@ -37,6 +61,10 @@ class Service:
     ) -> None:
         self.config = config
         self.metrics = metrics
+        self.control = Control(repository, config)
+        self.memory = SharedMemory(allowed=config.system_shared_memory, limit=config.max_request_bytes)
+        self.traces = TraceSettings()
+        self.logs = LogSettings(config.log_level)
         self._repository = repository
         self._clock = clock
         self._inflight = 0
@@ -50,17 +78,17 @@ class Service:
         """Load and warm every model; those that fail are not ready and say why."""
         await self._repository.load_all()
         self._loaded = True
-        self._announce()
+        self.announce()
 
     def drain(self) -> None:
         """Become not ready, so that nothing new is routed here, and go on serving."""
         self._draining = True
-        self._announce()
+        self.announce()
 
     def refuse(self) -> None:
         """Refuse new requests; those in flight go on."""
         self._refusing = True
-        self._announce()
+        self.announce()
 
     def close(self) -> None:
         """Let go of the models; what still waits in a queue fails with ShuttingDown."""
@@ -93,9 +121,15 @@ class Service:
         """Return when `ready` or `refusing` may have changed."""
         await self._changed.wait()
 
+    def announce(self) -> None:
+        """Wake those who wait for `readiness_changed`."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
     def server_metadata(self) -> ServerMetadata:
         """Who answers."""
-        return ServerMetadata("tidemill", installed_version("tidemill"), _EXTENSIONS)
+        offered = [name for name in _EXTENSIONS if name != "system_shared_memory" or self.memory.allowed]
+        return ServerMetadata("tidemill", installed_version("tidemill"), tuple(offered))
 
     def model_metadata(self, name: str, version: str = "") -> ModelMetadata:
         """The signature of a model and the versions that are ready; without a version, of the newest ready one.
@@ -107,6 +141,57 @@ class Service:
         served = self._repository.get(name, version)
         versions = (version,) if version else self._repository.ready_versions(name)
         return served.metadata(versions)
+
+    def model_config(self, name: str, version: str = "") -> dict[str, Any]:
+        """How a model is served, as the fields of a ModelConfig.
+
+        Raises:
+            NotFound: There is no such model or version.
+            ModelNotReady: There is, but it is not ready.
+        """
+        return self._repository.get(name, version).config()
+
+    def statistics(self, name: str = "", version: str = "") -> list[dict[str, Any]]:
+        """What a version, the ready versions of a model, or those of all models have done, each as a ModelStatistics.
+
+        Raises:
+            NotFound: There is no such model or version.
+            ModelNotReady: There is, but it is not ready.
+        """
+        served = self._repository.get(name, version) if name else None
+        found = [served] if served and version else self._ready(name)
+        return [self.metrics.model(one.name, one.version).tally.to_document(one.name, one.version) for one in found]
+
+    def trace_settings(self, model: str = "") -> dict[str, tuple[str, ...]]:
+        """The trace settings of a model, or of all; NotFound if there is no such model."""
+        if model:
+            self._repository.find(model)
+        return self.traces.get(model)
+
+    def update_trace_settings(self, changes: Mapping[str, Sequence[str]], model: str = "") -> None:
+        """Change the trace settings of a model, or of all that have none of their own.
+
+        Raises:
+            NotFound: There is no such model.
+            InvalidArgument: A setting is unknown or has an impossible value.
+            Unsupported: Callers may not change settings here, or not this one.
+        """
+        if model:
+            self._repository.find(model)
+        if changes:
+            self._check_settings_allowed()
+            self.traces.update(changes, model)
+
+    def update_log_settings(self, changes: Mapping[str, object]) -> None:
+        """Change what the log holds.
+
+        Raises:
+            InvalidArgument: A setting is unknown or of the wrong type.
+            Unsupported: Callers may not change settings here, or not this one.
+        """
+        if changes:
+            self._check_settings_allowed()
+            self.logs.update(changes)
 
     def model_not_ready_reason(self, name: str, version: str = "") -> str:
         """Why a model is not ready; "" if it is.
@@ -172,9 +257,14 @@ class Service:
         Raises:
             TidemillError: The request is wrong, or cannot be answered (in time).
         """
+        started = self._clock()
         deadline = self._deadline(request, within)
+        held = self.memory.hold(request.outputs)
         served = self._repository.get(request.model_name, request.model_version)
-        return await served.infer(request, deadline)
+        response = await served.infer(request, deadline)
+        if self.traces.active:
+            self.traces.record(served.name, request.id, self._clock() - started, response.timing)
+        return finish(response, request, held, served)
 
     def _deadline(self, request: InferRequest, within: float | None) -> float | None:
         timeout = request.parameters.get("timeout", 0)
@@ -195,6 +285,10 @@ class Service:
         except NotFound:
             return self.metrics.unknown
 
-    def _announce(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+    def _ready(self, name: str) -> list[ServedModel]:
+        names = [name] if name else self._repository.names()
+        return [self._repository.get(one, version) for one in names for version in self._repository.ready_versions(one)]
+
+    def _check_settings_allowed(self) -> None:
+        if not self.config.may_change_settings:
+            raise Unsupported("callers may not change settings here; the operator can allow it (settings_control: true)")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import parser
 
-from tidemill.bundle.expansion import ExpansionLimits, check_expansion, function_uses, read_graph
+from tidemill.bundle.expansion import ExpansionLimits, check_expansion, function_uses
 from tidemill.bundle.fingerprint import fingerprint
 from tidemill.bundle.inline import inline_functions
+from tidemill.bundle.skeleton import Skeleton, read_skeleton
+from tidemill.bundle.graphs import read_graph
 from tidemill.bundle.wire import has_functions
 from tidemill.errors import InvalidBundle
 
@@ -88,6 +94,10 @@ def model_of(graph: str, *functions: str) -> onnx.ModelProto:
     return model
 
 
+def skeleton_of(model: onnx.ModelProto) -> Skeleton:
+    return read_skeleton(model.SerializeToString())
+
+
 def run(model: onnx.ModelProto, condition: bool) -> list[np.ndarray]:
     options = ort.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
@@ -120,6 +130,9 @@ def test_calls_that_the_runtime_itself_cannot_inline(model, expected):
 
     for given, wanted in zip(outputs, expected(X), strict=True):
         np.testing.assert_array_equal(given, wanted)
+
+
+BRANCHES_BYTES = model_of(*BRANCHES).SerializeToString()
 
 
 def test_nodes_are_named_by_the_path_of_calls():
@@ -157,7 +170,7 @@ def doubling(levels: int) -> onnx.ModelProto:
 
 @pytest.mark.parametrize(("levels", "depth"), [(0, 1), (3, 4), (10, 11)])
 def test_expansion_is_counted(levels, depth):
-    found = check_expansion(doubling(levels))
+    found = check_expansion(skeleton_of(doubling(levels)))
 
     assert (found.nodes, found.depth) == (2**levels, depth)
 
@@ -185,7 +198,7 @@ def test_bombs_are_refused_at_once(model, text):
 
 
 def test_limits_can_be_set_and_bodies_count():
-    model = model_of(*BRANCHES)
+    model = skeleton_of(model_of(*BRANCHES))
 
     assert check_expansion(model).nodes == 2 + 2 + 1
     with pytest.raises(InvalidBundle, match="at most 4 are loaded"):
@@ -195,7 +208,7 @@ def test_limits_can_be_set_and_bodies_count():
 
 
 def test_uses_of_functions_are_counted_through_each_other():
-    uses = {use.name: (use.nodes, use.calls) for use in function_uses(model_of(*NESTED))}
+    uses = {use.name: (use.nodes, use.calls) for use in function_uses(skeleton_of(model_of(*NESTED)))}
 
     assert uses == {"outer": (3, 2), "inner": (2, 2)}
 
@@ -215,6 +228,18 @@ def test_what_is_no_model_is_left_to_the_parser(tmp_path, content):
     file.write_bytes(content)
 
     assert has_functions(file) in (True, False)
+    with contextlib.suppress(InvalidBundle):
+        read_skeleton(content)
+
+
+@given(cut=st.integers(0, 600), place=st.integers(0, 600), byte=st.integers(0, 255))
+def test_a_damaged_model_is_an_invalid_bundle_at_worst(cut, place, byte):
+    content = bytearray(BRANCHES_BYTES[:cut])
+    if place < len(content):
+        content[place] = byte
+
+    with contextlib.suppress(InvalidBundle):
+        check_expansion(read_skeleton(bytes(content)))
 
 
 def test_a_file_that_is_no_model_is_named(tmp_path):

@@ -19,7 +19,7 @@ RNG = np.random.default_rng(4)
 
 def group_norm(x: Array, gamma: Array, beta: Array, groups: int, epsilon: float) -> Array:
     wide = np.float64 if x.dtype == np.float64 else np.float32
-    parts = x.astype(wide).reshape(x.shape[0], groups, x[0:1].size // groups if len(x) else 0)
+    parts = x.astype(wide).reshape(x.shape[0], groups, int(np.prod(x.shape[1:])) // groups)
     normal = (parts - parts.mean(2, keepdims=True)) / np.sqrt(parts.var(2, keepdims=True) + epsilon)
     aligned = (1, -1, *[1] * (x.ndim - 2))
     return (normal.reshape(x.shape) * gamma.reshape(aligned) + beta.reshape(aligned)).astype(x.dtype)
@@ -40,6 +40,15 @@ def test_group_norm_equals_its_definition(
         dims=[("n", channels, *"hwd"[: len(spatial)]), (channels,), (channels,)] if symbolic else None,
         tolerance=(1e-3, 1e-4),
         reference=batch > 0,  # onnx.reference takes means of nothing
+    )
+
+
+def test_float64(check_op: Check) -> None:
+    x, gamma, beta = (RNG.standard_normal(shape) for shape in ((2, 4, 6), 4, 4))
+    check_op(
+        lambda x, gamma, beta: ops.group_norm(x, gamma, beta, 2, 1e-3),
+        *(x, gamma, beta),
+        expect=lambda x, gamma, beta: group_norm(x, gamma, beta, 2, 1e-3),
     )
 
 

@@ -148,7 +148,7 @@ def test_gather_nd(data: st.DataObject, check_op: Any) -> None:
     rows = x.reshape(-1, *x.shape[batch:])
     places = indices.reshape(len(rows) if batch else 1, *inner, depth)
     picked = [row[tuple(np.moveaxis(place, -1, 0))] for row, place in zip(rows if batch else [x], places, strict=True)]
-    expected = np.stack(picked).reshape(*indices.shape[:-1], *x.shape[batch + depth :])
+    expected = np.stack(picked).reshape((*indices.shape[:-1], *x.shape[batch + depth :]))
     # onnx.reference reads beyond the front at a negative index.
     check_op(lambda x, i: ops.gather_nd(x, i, batch), x, indices, expect=expected, reference=False)
 
@@ -240,7 +240,7 @@ def test_a_scattered_index_out_of_range_fails_the_run(run_op: Any) -> None:
     ("op", "text"),
     [
         (lambda x, i: ops.gather(x, x), "indices must be int32 or int64"),
-        (lambda x, i: ops.gather_nd(x, ops.broadcast_to(i, (2, 3))), "within the rank of input"),
+        (lambda x, i: ops.gather_nd(x, ops.tile(i, (1, 2))), "within the rank of input"),
         (lambda x, i: ops.gather_nd(x, i, 1), "within the rank of input|must be equal"),
         (lambda x, i: ops.scatter(x, x, i), "must have the rank of input"),
         (lambda x, i: ops.scatter(x, ops.cast(x, DType.float64), i), "updates must have the dtype of input"),
@@ -274,7 +274,7 @@ def test_masked_scatter(mask: Any, check_op: Any, run_op: Any) -> None:
     x, truth = count(2, 3), np.array(mask)
     expected = x.copy()
     full = np.broadcast_to(truth, x.shape)
-    updates = np.full(7, 9, np.float32) + np.arange(7)
+    updates = np.arange(9, 16, dtype=np.float32)
     expected[full] = updates[: full.sum()]
     check_op(lambda x, m, u: ops.masked_scatter(x, m, u, "places"), x, truth, updates, expect=expected)
     check_op(lambda x, u: ops.masked_scatter(x, mask, u, "places"), x, updates, expect=expected)

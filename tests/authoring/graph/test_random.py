@@ -78,3 +78,13 @@ def test_what_cannot_be_drawn_is_refused() -> None:
             ops.random.gaussian(like, std=0)
         with pytest.raises(ValueError, match="draws floating point numbers"):
             ops.random.uniform(TensorType(DType.int32, [8]))
+
+
+def test_operators_of_opsets_that_exclude_each_other_are_refused() -> None:
+    like = TensorType(DType.float32, [2, 8])
+    with Graph("mixed", input_types=[like]) as graph:
+        ops.random.set_seed(0)
+        x = graph.inputs[0].tensor + ops.random.normal(like)
+        graph.output(ops.rms_norm(x, ops.constant(np.ones(8, np.float32)), 1e-5))
+    with pytest.raises(ValueError, match="RMSNormalization and RandomNormal can not be in one model"):
+        to_model(graph)

@@ -24,26 +24,18 @@ def count(*shape: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("rows", [0, 3])
 def test_zero_rows_take_every_reshape(rows: int, check_op: Any) -> None:
-    x = count(rows, 4)
-    for dims in (None, [("n", 4)]):
-        check_op(
-            lambda x: [
-                x.reshape((-1, 2, 2)),
-                x.reshape((x.shape[0], -1)),
-                x.reshape((x.shape[0], 2, 2)).reshape((x.shape[0], -1)),
-                ops.flatten(x),
-                x.reshape((2, x.shape[0], 2)),
-            ],
-            x,
-            dims=dims,
-            expect=lambda x: [
-                x.reshape(rows, 2, 2),
-                x,
-                x,
-                x.reshape(rows * 4),
-                x.reshape(2, rows, 2),
-            ],
-        )
+    check_op(
+        lambda x: [
+            x.reshape((-1, 2, 2)),
+            x.reshape((x.shape[0], -1)),
+            x.reshape((x.shape[0], 2, 2)).reshape((x.shape[0], -1)),
+            ops.flatten(x),
+            x.reshape((2, x.shape[0], 2)),
+        ],
+        count(rows, 4),
+        dims=[("n", 4)],
+        expect=lambda x: [x.reshape(rows, 2, 2), x, x, x.reshape(rows * 4), x.reshape(2, rows, 2)],
+    )
 
 
 def test_a_zero_is_a_size_of_zero(check_op: Any, trace_op: Any) -> None:

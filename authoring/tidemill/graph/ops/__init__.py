@@ -19,23 +19,12 @@ from tidemill.graph.ops.activation import (
     softsign,
 )
 from tidemill.graph.ops.arange import range
+from tidemill.graph.ops.attention import attention, cached_attention
 from tidemill.graph.ops.band import band_part
+from tidemill.graph.ops.batch_norm import batch_norm
 from tidemill.graph.ops.bitwise import bitwise_and, bitwise_not, bitwise_or, bitwise_xor
 from tidemill.graph.ops.buffer import buffer_load, buffer_store, buffer_store_slice
 from tidemill.graph.ops.call import call
-from tidemill.graph.ops.collective import (
-    allgather,
-    allgather_rms_norm,
-    allgather_rms_norm_quant_mxfp6,
-    allgather_rms_norm_quant_mxfp8,
-    allreduce,
-    bundled_allreduce,
-    distributed_broadcast,
-    distributed_ep,
-    distributed_scatter,
-    reduce_scatter_rms_norm,
-    reducescatter,
-)
 from tidemill.graph.ops.constant import constant, constant_external
 from tidemill.graph.ops.control import cond, while_loop
 from tidemill.graph.ops.conv import conv1d, conv2d, conv3d
@@ -94,8 +83,25 @@ from tidemill.graph.ops.placement import assert_same_device, parallel, print, sh
 from tidemill.graph.ops.pooling import avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d
 from tidemill.graph.ops.power import pow
 from tidemill.graph.ops.quantized import dequantize, qmatmul
+from tidemill.graph.ops.recurrent import gru, lstm
 from tidemill.graph.ops.reduction import argmax, argmin, logsumexp, max, mean, min, prod, sum
+from tidemill.graph.ops.refused import (
+    allgather,
+    allgather_rms_norm,
+    allgather_rms_norm_quant_mxfp6,
+    allgather_rms_norm_quant_mxfp8,
+    allreduce,
+    buffer_create,
+    bundled_allreduce,
+    distributed_broadcast,
+    distributed_ep,
+    distributed_scatter,
+    reduce_scatter_rms_norm,
+    reducescatter,
+)
 from tidemill.graph.ops.resize import InterpolationMode, resize, resize_bicubic, resize_linear, resize_nearest
+from tidemill.graph.ops.rotary import rotary_embedding
+from tidemill.graph.ops.routing import dispatch
 from tidemill.graph.ops.scatter import (
     scatter,
     scatter_add,
@@ -149,20 +155,24 @@ __all__ = [
     "assert_same_device",
     "atan",
     "atanh",
+    "attention",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
     "band_part",
+    "batch_norm",
     "bitwise_and",
     "bitwise_not",
     "bitwise_or",
     "bitwise_xor",
     "bottom_k",
     "broadcast_to",
+    "buffer_create",
     "buffer_load",
     "buffer_store",
     "buffer_store_slice",
     "bundled_allreduce",
+    "cached_attention",
     "call",
     "cast",
     "ceil",
@@ -184,6 +194,7 @@ __all__ = [
     "cumsum",
     "custom",
     "dequantize",
+    "dispatch",
     "distributed_broadcast",
     "distributed_ep",
     "distributed_scatter",
@@ -204,6 +215,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "group_norm",
+    "gru",
     "hann_window",
     "hard_sigmoid",
     "hard_swish",
@@ -225,6 +237,7 @@ __all__ = [
     "logical_xor",
     "logsoftmax",
     "logsumexp",
+    "lstm",
     "masked_scatter",
     "matmul",
     "max",
@@ -267,6 +280,7 @@ __all__ = [
     "resize_nearest",
     "rms_norm",
     "roi_align",
+    "rotary_embedding",
     "round",
     "rsqrt",
     "scatter",

@@ -9,7 +9,7 @@ import numpy as np
 
 from tidemill.dtype import DType
 from tidemill.graph.context import as_tensor, current
-from tidemill.graph.dim import StaticDim
+from tidemill.graph.dim import Dim, StaticDim
 from tidemill.graph.fault import op_fault
 from tidemill.graph.ops.activation import softmax
 from tidemill.graph.ops.arange import range as range_of
@@ -169,18 +169,18 @@ def _masked_softmax(scores: TensorValue, masks: list[TensorValue]) -> TensorValu
     return weights
 
 
-def _causal_mask(scores: TensorValue, past: object) -> TensorValue:
+def _causal_mask(scores: TensorValue, past: Dim | None) -> TensorValue:
     queries, keys = scores.shape[-2:]
     first = 0 if past is None else keys - queries
     return greater_equal(unsqueeze(range_of(first, first + queries), 1), unsqueeze(range_of(0, keys), 0))
 
 
-def _repeated(value: TensorValue, heads: object) -> TensorValue:
+def _repeated(value: TensorValue, heads: Dim) -> TensorValue:
     """[batch, kv_heads, length, size] -> [batch, heads, length, size], each head as often as query heads share it."""
     batch, kv_heads, length, size = value.shape
     if kv_heads == heads:
         return value
-    group = int(heads) // int(kv_heads)  # type: ignore[call-overload]
+    group = heads // kv_heads
     wide = broadcast_to(unsqueeze(value, 2), (batch, kv_heads, group, length, size))
     return reshape(wide, (batch, kv_heads * group, length, size))
 

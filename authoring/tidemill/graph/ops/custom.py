@@ -70,7 +70,7 @@ def inplace_custom(
     out_types: Sequence[TensorType] | None = None,
     parameters: Mapping[str, bool | int | float | str | DType] | None = None,
 ) -> list[TensorValue]:
-    """Not possible in ONNX, where no operator changes its inputs.
+    """Refused: ONNX operators do not change their inputs.
 
     Raises:
         NotImplementedError: Always; it says what to write instead.

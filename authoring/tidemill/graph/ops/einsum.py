@@ -22,12 +22,13 @@ def einsum(equation: str, *operands: TensorLike) -> TensorValue:
     Args:
         equation: A letter for each axis of each operand; equal letters are one axis. What follows "->" says which are
             kept, in which order; without it those that occur once, in the order of the alphabet. "..." is refused.
-        *operands: Numbers, as many as the equation has terms.
+        *operands: Floating point numbers, as many as the equation has terms. Integers are refused: ONNX Runtime
+            would add them up in floating point.
     """
     values = [as_tensor(operand) for operand in operands]
     terms, kept = _parse(equation, values)
     for value in values:
-        check_numbers("einsum", value)
+        _check_floats(value)
     dtype = values[0].dtype
     for value in values[1:]:
         dtype = promoted("einsum", values[0], value) if value.dtype is not dtype else dtype
@@ -35,6 +36,12 @@ def einsum(equation: str, *operands: TensorLike) -> TensorValue:
     ready = [cast_to(value, dtype) for value in values]
     type = ready[0].type.with_shape([sizes[letter] for letter in kept])
     return compute("Einsum", ready, type, equation=f"{','.join(terms)}->{kept}")
+
+
+def _check_floats(value: TensorValue) -> None:
+    check_numbers("einsum", value)
+    if not value.dtype.is_float():
+        raise op_fault("einsum", {"operand": value}, f"takes floating point numbers, not {value.dtype!r}; use matmul")
 
 
 def _parse(equation: str, values: list[TensorValue]) -> tuple[list[str], str]:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tidemill.dtype import DType
 from tidemill.graph.context import as_tensor, current
 from tidemill.graph.dim import Dim, exact_quotient
 from tidemill.graph.fault import op_fault
-from tidemill.graph.ops.elementwise import add, mul
+from tidemill.graph.ops.elementwise import add, div, mul, sqrt, sub
 from tidemill.graph.ops.kernels import compute
 from tidemill.graph.ops.promote import TensorLike
+from tidemill.graph.ops.reduction import mean
 from tidemill.graph.ops.shaping import reshape
 from tidemill.graph.shape import Shape
 
@@ -40,12 +42,19 @@ def group_norm(input: TensorLike, gamma: TensorLike, beta: TensorLike, num_group
     per_group = _check("group_norm", value, scale, shift, num_groups)
     shape = value.shape
     rest = per_group * Shape(shape[2:]).num_elements
-    groups = reshape(value, (shape[0], num_groups, rest))
-    dtype = value.dtype.to_numpy()
-    ones, zeros = (current().constant(make(num_groups, dtype), value.device) for make in (np.ones, np.zeros))
-    normal = compute("InstanceNormalization", [groups, ones, zeros], groups.type, groups, epsilon=float(epsilon))
+    normal = _normalised(reshape(value, (shape[0], num_groups, rest)), num_groups, float(epsilon))
     aligned = (shape[1], *[Dim(1)] * (value.rank - 2))
     return add(mul(reshape(normal, shape), reshape(scale, aligned)), reshape(shift, aligned))
+
+
+def _normalised(groups: TensorValue, count: int, epsilon: float) -> TensorValue:
+    """[batch, groups, elements] normalised over the elements."""
+    if groups.dtype is DType.float64:
+        centred = sub(groups, mean(groups))
+        return div(centred, sqrt(add(mean(mul(centred, centred)), epsilon)))
+    dtype = groups.dtype.to_numpy()
+    ones, zeros = (current().constant(make(count, dtype), groups.device) for make in (np.ones, np.zeros))
+    return compute("InstanceNormalization", [groups, ones, zeros], groups.type, groups, epsilon=epsilon)
 
 
 def _check(op: str, value: TensorValue, scale: TensorValue, shift: TensorValue, groups: int) -> Dim:

@@ -154,9 +154,11 @@ def _slice_cut(value: TensorValue, axis: int, entry: slice) -> tuple[tuple[Bound
     if entry == slice(None):
         return None, dim
     if isinstance(dim, StaticDim) and all(number is None or hasattr(number, "__index__") for number in numbers):
-        start, stop, step = entry.indices(dim.dim)
+        taken = range(*entry.indices(dim.dim))
+        if not taken:
+            return (0, 0, 1), Dim(0)
         # Counted from the front, so that a stop before the first element is not read as the last one.
-        return (start, stop if stop >= 0 else _TO_THE_START, step), Dim(len(range(start, stop, step)))
+        return (taken.start, taken.stop if taken.stop >= 0 else _TO_THE_START, taken.step), Dim(len(taken))
     if entry.start is None and entry.stop is None and entry.step == -1:
         return _open_cut(entry), dim
     if entry.stop == 0 and entry.step is None:

@@ -42,7 +42,7 @@ _KERNELS: Mapping[str, str] = {
     **dict.fromkeys(("Erf", "Gelu", "LeakyRelu"), _SINGLE),
     **dict.fromkeys(("Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"), "float16 float32"),
     **dict.fromkeys(("Elu", "Selu", "Softplus", "Softsign", "HardSigmoid", "HardSwish", "Mish"), "float16 float32"),
-    **dict.fromkeys(("Conv", "ConvTranspose", "AveragePool", "InstanceNormalization"), _PLAIN_FLOATS),
+    **dict.fromkeys(("Conv", "ConvTranspose", "AveragePool", "InstanceNormalization"), "float16 float32"),
     "RoiAlign": "float32 float64",
     "Col2Im": "float32",
     "Resize": "float16 float32 int8 int32 uint8",
@@ -53,11 +53,11 @@ _KERNELS: Mapping[str, str] = {
     "Relu": f"int8 int32 {_FLOATS}",
     "MatMul": f"int32 int64 uint32 uint64 {_FLOATS}",
     "TopK": f"int8 int16 int32 int64 uint8 {_PLAIN_FLOATS}",
-    "Einsum": f"{_WIDE_INTS} {_PLAIN_FLOATS}",
+    "Einsum": _PLAIN_FLOATS,
 }
 
-# Choices, sums and products give the same bits for signed and unsigned integers, so uint64 may stand as int64.
-_MODULAR = frozenset({"CumSum", "Einsum", "ReduceProd", "ReduceSum", "Where"})
+# These give the same bits for signed and unsigned integers, so uint64 may stand as int64.
+_MODULAR = frozenset({"CumSum", "Where"})
 
 _BRIDGES = (DType.int32, DType.int64, DType.float32)
 

@@ -14,6 +14,7 @@ from tidemill.graph.ops.axes import resolve_axis
 from tidemill.graph.ops.elementwise import add, div, maximum, minimum, mul, sub
 from tidemill.graph.ops.kernels import compute
 from tidemill.graph.ops.promote import TensorLike, cast_to, check_numbers
+from tidemill.graph.ops.shaping import broadcast_to
 from tidemill.graph.shape import Shape
 from tidemill.graph.type import TensorType
 
@@ -25,11 +26,15 @@ __all__ = ["argmax", "argmin", "logsumexp", "max", "mean", "min", "prod", "sum"]
 
 def sum(x: TensorLike, axis: int = -1) -> TensorValue:
     """The sum along `axis`, in the dtype of `x`; 0 over no elements. Integers wrap around."""
-    return _fold("ReduceSum", x, axis)
+    value = as_tensor(x)
+    return _gathered_up("add", 0, value, axis) if value.dtype.is_integral() else _fold("ReduceSum", value, axis)
 
 
 def mean(x: TensorLike, axis: int = -1) -> TensorValue:
-    """The arithmetic mean along `axis`, in the dtype of `x`; NaN over no elements. That of integers is truncated."""
+    """The arithmetic mean along `axis`, in the dtype of `x`; NaN over no elements.
+
+    That of integers is computed in float64, truncated, and 0 over no elements.
+    """
     value = as_tensor(x)
     index = resolve_axis("mean", value, axis)
     folded = _fold("ReduceMean", value, index)
@@ -43,7 +48,8 @@ def mean(x: TensorLike, axis: int = -1) -> TensorValue:
 
 def prod(x: TensorLike, axis: int = -1) -> TensorValue:
     """The product along `axis`, in the dtype of `x`; 1 over no elements. Integers wrap around."""
-    return _fold("ReduceProd", x, axis)
+    value = as_tensor(x)
+    return _gathered_up("mul", 1, value, axis) if value.dtype.is_integral() else _fold("ReduceProd", value, axis)
 
 
 def logsumexp(x: TensorLike, axis: int = -1) -> TensorValue:
@@ -94,6 +100,18 @@ def _fold(op: str, x: TensorLike, axis: int) -> TensorValue:
     index = resolve_axis(op, value, axis)
     axes = current().constant(np.array([index], np.int64))
     return compute(op, [value, axes], value.type.with_shape(_kept(value, index)), of=value, keepdims=1)
+
+
+def _gathered_up(reduction: str, neutral: int, value: TensorValue, axis: int) -> TensorValue:
+    """The exact sum or product of integers: everything is scattered to place 0 of `axis`.
+
+    ONNX Runtime computes ReduceSum and ReduceProd of integers in floating point.
+    """
+    index = resolve_axis(reduction, value, axis)
+    kept = _kept(value, index)
+    start = broadcast_to(current().constant(np.array(neutral, value.dtype.to_numpy())), kept)
+    place = broadcast_to(current().constant(np.array(0, np.int64)), value.shape)
+    return emit("ScatterElements", [start, place, value], value.type.with_shape(kept), axis=index, reduction=reduction)
 
 
 def _extreme(op: str, name: str, x: TensorLike, axis: int | None) -> TensorValue:

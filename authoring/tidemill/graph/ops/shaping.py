@@ -81,6 +81,8 @@ def permute(x: TensorLike, dims: Sequence[int]) -> TensorValue:
     order = [resolve_axis("permute", value, axis) for axis in dims]
     if sorted(order) != list(range(value.rank)):
         raise op_fault("permute", {"x": value}, f"dims {list(dims)} must name each of the {value.rank} axes once")
+    if order == sorted(order):
+        return value
     shape = [value.shape[axis] for axis in order]
     return emit("Transpose", [value], value.type.with_shape(shape), perm=tuple(order))
 

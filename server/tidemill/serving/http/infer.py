@@ -1,21 +1,21 @@
-"""The hot route: an inference request over REST, straight from its bytes; knows models only through the service."""
+"""The routes that run a model, straight from a request's bytes; knows models only through the service."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tidemill.errors import Cancelled
-from tidemill.protocol import rest
-from tidemill.protocol.raw import parse_raw_infer
-from tidemill.protocol.types import InferRequest
+from tidemill.protocol.types import InferResponse
 from tidemill.serving.http.body import Buffer, choose_encoding, compress, decompress, read_body
 from tidemill.serving.http.errors import error_response
+from tidemill.serving.http.forms import Call, Form, Written
 from tidemill.serving.service import Service
 
 __all__ = ["InferRoute"]
@@ -27,43 +27,48 @@ _JOIN_BELOW = 64 << 10
 
 
 class InferRoute:
-    """`POST /v2/models/{model}[/versions/{version}]/infer` as an ASGI application.
+    """A route that runs a model, as an ASGI application; its path has `model` and may have `version`."""
 
-    The body is taken as it comes, whatever its Content-Type: the protocol's clients send none, or a misleading one.
-    """
+    def __init__(self, service: Service, choose_form: Callable[[Headers], Form]) -> None:
+        """Set up a route.
 
-    def __init__(self, service: Service) -> None:
+        Args:
+            service: What answers.
+            choose_form: How a request is read and answered, by its headers.
+        """
         self._service = service
+        self._choose_form = choose_form
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         path: Mapping[str, str] = scope["path_params"]
+        headers, query = Headers(scope=scope), QueryParams(scope["query_string"])
+        call = Call(self._service, path["model"], path.get("version", ""), headers, query)
         try:
-            response = await self._answer(path["model"], path.get("version", ""), Headers(scope=scope), receive)
+            response = await self._answer(call, receive)
         except Exception as error:
             response = error_response(error)
         await response(scope, receive, send)
 
-    async def _answer(self, name: str, version: str, headers: Headers, receive: Receive) -> Response:
-        with self._service.track("rest", name, version):
-            request = await self._read(name, version, headers, receive)
+    async def _answer(self, call: Call, receive: Receive) -> Response:
+        started = time.monotonic()
+        with self._service.track("rest", call.model, call.version):
+            form = self._choose_form(call.headers)
+            request = form.read(await self._body(call, receive), call)
             answer = await _while_connected(receive, self._service.infer(request))
-            json_length, buffers = rest.format_infer_response(answer, request)
-            return await _encode(json_length, buffers, headers.get("accept-encoding", ""))
+            written = form.write(answer, request, call)
+            timing = _server_timing(answer, time.monotonic() - started)
+            return await _encode(written, call.headers.get("accept-encoding", ""), timing)
 
-    async def _read(self, name: str, version: str, headers: Headers, receive: Receive) -> InferRequest:
+    async def _body(self, call: Call, receive: Receive) -> Buffer:
         limit = self._service.config.max_request_bytes
-        body = await decompress(await read_body(receive, limit), headers.get("content-encoding", ""), limit)
-        json_length = rest.parse_header_length(headers.get(rest.HEADER_LENGTH))
-        if json_length == 0:
-            return parse_raw_infer(body, self._service.model_metadata(name, version), model_version=version)
-        return rest.parse_infer(body, json_length, model_name=name, model_version=version)
+        return await decompress(await read_body(receive, limit), call.headers.get("content-encoding", ""), limit)
 
 
 class _BuffersResponse(Response):
     """A response of several buffers, sent one after the other instead of copied together."""
 
-    def __init__(self, buffers: list[Buffer], headers: dict[str, str]) -> None:
+    def __init__(self, buffers: Sequence[Buffer], headers: dict[str, str]) -> None:
         super().__init__(b"", headers=headers)
         self._buffers = buffers
 
@@ -74,11 +79,10 @@ class _BuffersResponse(Response):
         await send({"type": "http.response.body"})
 
 
-async def _encode(json_length: int | None, buffers: list[Any], accepted: str) -> Response:
+async def _encode(written: Written, accepted: str, timing: str) -> Response:
+    buffers = written.buffers
     size = sum(map(len, buffers))
-    headers = {"content-type": "application/json"}
-    if json_length is not None:
-        headers = {"content-type": "application/octet-stream", rest.HEADER_LENGTH: str(json_length)}
+    headers = {**written.headers, "server-timing": timing}
     encoding = choose_encoding(accepted) if size >= _COMPRESS_FROM else "identity"
     if encoding != "identity":
         headers |= {"content-encoding": encoding, "vary": "accept-encoding"}
@@ -87,6 +91,15 @@ async def _encode(json_length: int | None, buffers: list[Any], accepted: str) ->
     if size < _JOIN_BELOW:
         return Response(b"".join(buffers), headers=headers)
     return _BuffersResponse(buffers, headers | {"content-length": str(size)})
+
+
+def _server_timing(answer: InferResponse, seconds: float) -> str:
+    """Where the time went, in milliseconds, as browsers and proxies read it."""
+    total = f"total;dur={seconds * 1e3:.3f}"
+    if answer.timing is None:
+        return total
+    queue, run = answer.timing.queue_seconds * 1e3, answer.timing.run_seconds * 1e3
+    return f"queue;dur={queue:.3f}, infer;dur={run:.3f}, {total}"
 
 
 async def _while_connected(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 from fastapi import APIRouter, Request, Response
 
 from tidemill.errors import InvalidArgument
 from tidemill.protocol.metadata import format_index, format_model_metadata, format_server_metadata
-from tidemill.serving.http.body import read_body
+from tidemill.serving.http.bodies import json_response, read_object
 from tidemill.serving.service import Service
 
 __all__ = ["management_routes"]
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_MAX_INDEX_BODY = 64 << 10
 _MODEL = "/v2/models/{model}"
 _VERSION = _MODEL + "/versions/{version}"
 
 
 def management_routes(service: Service) -> APIRouter:
-    """Every route but inference."""
+    """Every route that only reads."""
     router = APIRouter()
     _add_server_routes(router, service)
+    _add_statistics_routes(router, service)
     _add_model_routes(router, service)
-    _add_repository_routes(router, service)
+    _add_first_protocol_routes(router, service)
     return router
 
 
@@ -33,12 +32,12 @@ def _add_server_routes(router: APIRouter, service: Service) -> None:
     @router.get("/v2", tags=["server"])
     async def server_metadata() -> Response:
         """Name, version and extensions of the server."""
-        return _json(format_server_metadata(service.server_metadata()))
+        return json_response(format_server_metadata(service.server_metadata()))
 
     @router.get("/v2/health/live", tags=["server"])
     async def live() -> Response:
         """Whether the process answers at all."""
-        return _json({"live": True})
+        return json_response({"live": True})
 
     @router.get("/v2/health/ready", tags=["server"])
     async def ready() -> Response:
@@ -50,18 +49,46 @@ def _add_server_routes(router: APIRouter, service: Service) -> None:
         """Counters and histograms for Prometheus."""
         return Response(service.metrics.expose(), media_type=_METRICS_TYPE)
 
+    @router.post("/v2/repository/index", tags=["repository"])
+    async def index(request: Request) -> Response:
+        """Every version of every model with its state; a body `{"ready": true}` lists only the ready ones."""
+        ready = (await read_object(request)).get("ready", False)
+        if not isinstance(ready, bool):
+            raise InvalidArgument('the body must be empty or an object such as {"ready": true}')
+        return json_response(format_index(service.index(ready=ready)))
+
+
+def _add_statistics_routes(router: APIRouter, service: Service) -> None:
+    # Before the routes of one model: this path is not a model named "stats".
+    @router.get("/v2/models/stats", tags=["models"])
+    async def all_statistics() -> Response:
+        """What every ready model has done since the server started."""
+        return json_response({"model_stats": service.statistics()})
+
+    @router.get(_MODEL + "/stats", tags=["models"])
+    @router.get(_VERSION + "/stats", tags=["models"])
+    async def statistics(model: str, version: str = "") -> Response:
+        """What a model has done since the server started."""
+        return json_response({"model_stats": service.statistics(model, version)})
+
 
 def _add_model_routes(router: APIRouter, service: Service) -> None:
     @router.get("/v2/models", tags=["models"])
     async def models() -> Response:
         """The names of all models, ready or not."""
-        return _json({"models": service.model_names()})
+        return json_response({"models": service.model_names()})
 
     @router.get(_MODEL, tags=["models"])
     @router.get(_VERSION, tags=["models"])
     async def model_metadata(model: str, version: str = "") -> Response:
         """The model's signature and its ready versions."""
-        return _json(format_model_metadata(service.model_metadata(model, version)))
+        return json_response(format_model_metadata(service.model_metadata(model, version)))
+
+    @router.get(_MODEL + "/config", tags=["models"])
+    @router.get(_VERSION + "/config", tags=["models"])
+    async def model_config(model: str, version: str = "") -> Response:
+        """How the model is served."""
+        return json_response(service.model_config(model, version))
 
     @router.get(_MODEL + "/ready", tags=["models"])
     @router.get(_VERSION + "/ready", tags=["models"])
@@ -70,32 +97,19 @@ def _add_model_routes(router: APIRouter, service: Service) -> None:
         return _readiness({"name": model}, service.model_not_ready_reason(model, version))
 
 
-def _add_repository_routes(router: APIRouter, service: Service) -> None:
-    @router.post("/v2/repository/index", tags=["repository"])
-    async def index(request: Request) -> Response:
-        """Every version of every model with its state; a body `{"ready": true}` lists only the ready ones."""
-        body = await read_body(request.receive, _MAX_INDEX_BODY)
-        return _json(format_index(service.index(ready=_ready_only(body))))
+def _add_first_protocol_routes(router: APIRouter, service: Service) -> None:
+    @router.get("/v1/models", tags=["v1"])
+    async def models() -> Response:
+        """The names of all models, ready or not."""
+        return json_response({"models": service.model_names()})
 
-
-def _ready_only(body: bytes | bytearray) -> bool:
-    if not body:
-        return False
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InvalidArgument(f"the body is not JSON: {error}") from None
-    ready = document.get("ready", False) if isinstance(document, dict) else None
-    if not isinstance(ready, bool):
-        raise InvalidArgument('the body must be empty or an object such as {"ready": true}')
-    return ready
+    @router.get("/v1/models/{model}", tags=["v1"])
+    async def model_ready(model: str) -> Response:
+        """Whether the model takes requests."""
+        return _readiness({"name": model}, service.model_not_ready_reason(model))
 
 
 def _readiness(owner: dict[str, Any], reason: str) -> Response:
     if reason:
-        return _json({**owner, "ready": False, "error": reason}, status=503)
-    return _json({**owner, "ready": True})
-
-
-def _json(document: object, status: int = 200) -> Response:
-    return Response(orjson.dumps(document), status, media_type="application/json")
+        return json_response({**owner, "ready": False, "error": reason}, status=503)
+    return json_response({**owner, "ready": True})
