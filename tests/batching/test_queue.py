@@ -46,7 +46,7 @@ def test_every_request_leaves_once_in_bounded_batches_of_one_shape(sizes, limit,
     queue = queue_of(pendings, max_batch_size=limit, preferred_batch_sizes=tuple(preferred))
 
     batches = []
-    while batch := queue.take(math.inf):
+    while batch := queue.take(1e9):
         batches.append(batch)
 
     taken = [pending for batch in batches for pending in batch]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -63,8 +64,21 @@ def owned_weights(root: Module) -> dict[str, Weight]:
             if name in weights:
                 raise ValueError(_duplicate_text(name, paths[name], visit.path, local))
             weights[name] = weight
-            paths[name] = f"{visit.path}.{local}".lstrip(".").removesuffix(f".{local}") or local
+            paths[name] = visit.path or local
+    _warn_of_accidental_ties(weights)
     return weights
+
+
+def _warn_of_accidental_ties(weights: dict[str, Weight]) -> None:
+    names: dict[int, str] = {}
+    for name, weight in weights.items():
+        first = names.setdefault(id(weight), name)
+        if first != name:
+            warnings.warn(
+                f"{first!r} and {name!r} are one Weight object with two values in the state dict; to tie them, call "
+                "set_shared_weight on the module that should not own it",
+                stacklevel=4,
+            )
 
 
 def _duplicate_text(name: str, first: str, path: str, local: str) -> str:
