@@ -116,7 +116,7 @@ def test_import(tmp_path: Path, file: str, options: list[str], place: str) -> No
     ("arguments", "text"),
     [
         (["absent.onnx"], "absent.onnx belongs to the bundle and is missing"),
-        (["net.onnx", "--name", "../x"], "must not hold slashes"),
+        (["net.onnx", "--name", "a/../../x"], "must not hold slashes"),
         (["net.onnx", "--version", "0"], "a number from 1, not 0"),
     ],
 )

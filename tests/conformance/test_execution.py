@@ -141,6 +141,28 @@ def test_a_model_is_called_as_observed(case: str, mlp: Model, observed: dict[str
     assert f"{type(caught.value).__name__}: {caught.value}".startswith(expected["observed"])
 
 
+def test_a_model_describes_itself(mlp: Model) -> None:
+    """compile.mlp_warm: its attributes but for kernel_summaries, which ONNX Runtime has no counterpart of."""
+    assert (mlp.name, str(mlp.signature)) == ("MLP", "(x)")
+    assert [str(spec) for spec in mlp.input_metadata] == ["x: FP32[batch, 10]"]
+    assert [str(spec) for spec in mlp.output_metadata] == ["output: FP32[batch, 10]"]
+    assert len(mlp.devices) == len(mlp.input_devices) == len(mlp.output_devices) == 1
+    mlp.release_captured_graph()
+    for refused in (mlp.capture, mlp.replay, mlp.debug_verify_replay):
+        with pytest.raises(NotImplementedError, match="does not capture device graphs"):
+            refused()
+
+
+def test_released_weights_come_back_by_reload(session: InferenceSession) -> None:
+    module = Net()
+    model = module.compile(tensor("b", 4), session=session)
+    model.release_weights()
+    with pytest.raises(ValueError, match=r"weights of model 'Net' were released"):
+        model(ones(1, 4))
+    model.reload({"l.weight": np.eye(4, dtype=np.float32)})
+    np.testing.assert_array_equal(model(ones(1, 4))[0].to_numpy(), 1)
+
+
 def test_a_python_list_is_no_tensor(mlp: Model) -> None:
     """execute.python_list."""
     with pytest.raises(ValueError, match="do not currently support inputs of the type <class 'list'>"):

@@ -24,7 +24,9 @@ from tidemill.protocol.types import Array
 __all__ = ["import_model"]
 
 _SMALL = 1024
-"""Bytes; constants below this stay in the graph."""
+"""Bytes; constants below this are in the graph: ONNX Runtime resolves branches without finding files beside it."""
+_FIRST_WITH_CONSTANTS = 4
+"""The IR version from which an initializer need not be an input."""
 
 
 def import_model(path: str | PathLike[str], name: str | None = None) -> Bundle:
@@ -47,6 +49,7 @@ def import_model(path: str | PathLike[str], name: str | None = None) -> Bundle:
         data_files(file)
         model = read_graph(file)
         inputs, outputs = signature(model)
+        _make_constant(model)
         weights = dict(_take_weights(file.parent, model))
     except InvalidBundle as error:
         raise InvalidBundle(f"{file}: {error}") from None
@@ -55,13 +58,22 @@ def import_model(path: str | PathLike[str], name: str | None = None) -> Bundle:
     return Bundle(name or model.graph.name or file.stem, {MAIN_GRAPH: part}, weights, source=producer)
 
 
+def _make_constant(model: onnx.ModelProto) -> None:
+    """Drop inputs that stand for initializers: nobody sends them, and the runtime would not optimise with them."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.ir_version = max(model.ir_version, _FIRST_WITH_CONSTANTS)
+
+
 def _take_weights(folder: Path, model: onnx.ModelProto) -> Iterator[tuple[str, Array]]:
     """Take the large initializers out of a model; other data that lies outside of the file goes into it."""
     maps: dict[str, memoryview] = {}
     for tensor in model.graph.initializer:
         if _is_storable(tensor.data_type):
             array = _external(folder, tensor, maps) if _is_external(tensor) else numpy_helper.to_array(tensor)
-            if array.nbytes >= _SMALL or _is_external(tensor):
+            if array.nbytes >= _SMALL:
                 yield tensor.name, array
                 tensor.CopyFrom(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
                 tensor.data_location = TensorProto.EXTERNAL

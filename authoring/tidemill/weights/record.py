@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -37,10 +38,10 @@ def read_record(path: Path) -> Record | None:
     """The record in a file; None if there is none or it is not one."""
     try:
         record = Record(**json.loads(path.read_bytes()))
+        # The digest becomes a file name.
+        return record if re.fullmatch("[0-9a-f]{64}", record.sha256) else None
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    # The digest becomes a file name.
-    return record if len(record.sha256) == 64 and record.sha256.isalnum() else None
 
 
 def write_record(path: Path, record: Record) -> None:

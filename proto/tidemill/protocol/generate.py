@@ -1,4 +1,4 @@
-"""The generate extension: a flat JSON object whose keys are inputs or parameters, answered by one; knows no transport."""
+"""The generate extension: one flat JSON object of inputs and parameters, answered by another; knows no transport."""
 
 from __future__ import annotations
 

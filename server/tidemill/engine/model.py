@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import Parameter, Signature
 from typing import Any
 
 from tidemill.driver.buffer import Buffer
-from tidemill.driver.device import Device
+from tidemill.driver.device import CPU, Device
 from tidemill.engine.arguments import arrange_arguments, check_arguments
 from tidemill.engine.registry import bind_weights
 from tidemill.engine.session import OrtSession
@@ -14,6 +15,8 @@ from tidemill.engine.traced import TracedGraph
 from tidemill.protocol.types import Array, TensorSpec
 
 __all__ = ["Model"]
+
+_NO_CAPTURE = "a Model does not capture device graphs; call it, ONNX Runtime plans its own execution"
 
 
 class Model:
@@ -35,6 +38,7 @@ class Model:
         self._outputs = tuple(spec for spec in graph.output_specs if spec.name not in self._updates)
         self._weight_specs = dict(graph.weight_specs)
         self._weights = weights
+        self._released = False
 
     @property
     def input_metadata(self) -> list[TensorSpec]:
@@ -45,6 +49,21 @@ class Model:
     def output_metadata(self) -> list[TensorSpec]:
         """The outputs in the order in which they are returned."""
         return list(self._outputs)
+
+    @property
+    def signature(self) -> Signature:
+        """What `__call__` takes, as Python writes it."""
+        return Signature([Parameter(spec.name, Parameter.POSITIONAL_OR_KEYWORD) for spec in self._inputs])
+
+    @property
+    def input_devices(self) -> list[Device]:
+        """Where each input is taken: any array is, so the host."""
+        return [CPU() for _ in self._inputs]
+
+    @property
+    def output_devices(self) -> list[Device]:
+        """Where each output is returned: on the host."""
+        return [CPU() for _ in self._outputs]
 
     def execute(self, *args: Any) -> list[Buffer]:
         """Run the model.
@@ -65,6 +84,8 @@ class Model:
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[Buffer]:
         """Run the model as `execute` does; inputs may be given by name (or as `input0`, `input1`, ...)."""
+        if self._released:
+            raise ValueError(f"the weights of model {self.name!r} were released; reload(...) brings others")
         arrays = arrange_arguments(self._inputs, args, kwargs)
         feed = check_arguments(self._inputs, arrays)
         targets = {output: _writable(name, arrays[name]) for output, name in self._updates.items()}
@@ -80,6 +101,31 @@ class Model:
             ValueError: A weight is missing or does not fit; the old weights stay.
         """
         self._weights = bind_weights(self._weight_specs, weights_registry)
+        self._released = False
+
+    def release_weights(self) -> None:
+        """Let go of the weights; calls are an error until `reload` brings others."""
+        self._weights = {}
+        self._released = True
+
+    def capture(self, *args: Any) -> list[Buffer]:
+        """Refused: there are no device graphs here.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(_NO_CAPTURE)
+
+    def replay(self, *args: Any) -> None:
+        """Refused, as `capture` is."""
+        raise NotImplementedError(_NO_CAPTURE)
+
+    def debug_verify_replay(self, *args: Any) -> None:
+        """Refused, as `capture` is."""
+        raise NotImplementedError(_NO_CAPTURE)
+
+    def release_captured_graph(self, *args: Any) -> None:
+        """Nothing to do: nothing was captured."""
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, specs)) for specs in (self._inputs, self._outputs))

@@ -1,4 +1,4 @@
-"""What is done to a model's answer before it is written: classes named, outputs placed in shared memory; knows no wire."""
+"""A model's answer made ready: classes named, outputs placed in shared memory, timings told; knows no wire."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Control:
     def _check(self) -> None:
         mode = self._config.effective_model_control
         if mode == "poll":
-            raise Unavailable("models cannot be loaded by callers while the repositories are polled (model_control: poll)")
+            raise Unavailable("callers may not load models while the repositories are polled (model_control: poll)")
         if mode == "none":
             raise Unsupported(
                 "callers may not load or unload models here; the operator can allow it (model_control: explicit)"

@@ -68,7 +68,7 @@ class LogSettings:
             raise InvalidArgument(f"log_format is {value!r}, expected one of {', '.join(_FORMATS)}")
         if isinstance(value, int) and value < 0:
             raise InvalidArgument(f"{name} is {value}, expected a whole number from 0 on")
-        return value  # type: ignore[return-value]
+        return value
 
     def _apply(self) -> None:
         verbose = bool(self._values["log_verbose_level"])

@@ -23,9 +23,17 @@ _COUNTERS: dict[str, tuple[str, Callable[[Tally], int]]] = {
         "Cumulative time that requests waited in the queue",
         lambda tally: tally.queue.microseconds,
     ),
+    "nv_inference_compute_input_duration_us": (
+        "Cumulative time of joining the batches that requests took part in",
+        lambda tally: tally.join.microseconds,
+    ),
     "nv_inference_compute_infer_duration_us": (
         "Cumulative time of the runs that requests took part in",
         lambda tally: tally.infer.microseconds,
+    ),
+    "nv_inference_compute_output_duration_us": (
+        "Cumulative time of splitting the results of those batches",
+        lambda tally: tally.split.microseconds,
     ),
 }
 _FAILURE = "nv_inference_request_failure"

@@ -291,4 +291,4 @@ class Service:
 
     def _check_settings_allowed(self) -> None:
         if not self.config.may_change_settings:
-            raise Unsupported("callers may not change settings here; the operator can allow it (settings_control: true)")
+            raise Unsupported("callers may not change settings here; the operator can allow it (settings_control)")

@@ -122,13 +122,15 @@ class SharedMemory:
         if not self._allowed:
             raise Unsupported(_OFF)
         if not name or len(name) > _MAX_NAME:
-            raise InvalidArgument(f"a region's name has 1 to {_MAX_NAME} characters, {name[:_MAX_NAME]!r} has {len(name)}")
+            raise InvalidArgument(f"a region's name has 1 to {_MAX_NAME} characters, not {len(name)}")
         if name in self._regions:
             raise AlreadyExists(f"shared memory region {name!r} is registered already; unregister it first")
         if len(self._regions) >= _MAX_REGIONS:
             raise TooLarge(f"{_MAX_REGIONS} regions are registered, which is the limit; unregister some")
         if byte_size <= 0 or offset < 0:
-            raise InvalidArgument(f"region {name!r}: byte_size is {byte_size} and offset {offset}; expected > 0 and >= 0")
+            raise InvalidArgument(
+                f"region {name!r} has byte_size {byte_size} and offset {offset}; expected > 0 and >= 0"
+            )
         file = self._open(key)
         region = Region(name, key, offset, byte_size, file)
         size = os.fstat(file).st_size
@@ -156,7 +158,7 @@ class SharedMemory:
             region = self._checked(piece)
             left -= piece.byte_size
             if left < 0:
-                raise TooLarge(f"the inputs in shared memory are over the limit of {self._limit} bytes (max_request_bytes)")
+                raise TooLarge(f"the inputs in shared memory are over {self._limit} bytes (max_request_bytes)")
             return region.read(piece.offset, piece.byte_size)
 
         return read
@@ -187,7 +189,7 @@ class SharedMemory:
     def _open(self, key: str) -> int:
         plain = key.removeprefix("/")
         if not plain or plain in (".", "..") or "/" in plain or "\0" in plain or len(plain) > _MAX_NAME:
-            raise InvalidArgument(f"{key[:_MAX_NAME]!r} is no name of a shared memory object, expected one such as '/name'")
+            raise InvalidArgument(f"{key[:_MAX_NAME]!r} is no shared memory object's name such as '/name'")
         if plain.startswith(_RESERVED):
             raise InvalidArgument(f"shared memory objects that start with {_RESERVED!r} are reserved")
         if not self._root.is_dir():

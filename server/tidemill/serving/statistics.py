@@ -45,6 +45,30 @@ class Duration:
 
 
 @dataclass(slots=True)
+class BatchDurations:
+    """The times of all batches of one size, each counted once."""
+
+    join: Duration = field(default_factory=Duration)
+    infer: Duration = field(default_factory=Duration)
+    split: Duration = field(default_factory=Duration)
+
+    def add(self, batch: BatchRecord) -> None:
+        """Count one batch."""
+        self.join.add(batch.input_seconds)
+        self.infer.add(batch.run_seconds)
+        self.split.add(batch.output_seconds)
+
+    def to_document(self, rows: int) -> dict[str, Any]:
+        """As an InferBatchStatistics."""
+        return {
+            "batch_size": rows,
+            "compute_input": self.join.to_document(),
+            "compute_infer": self.infer.to_document(),
+            "compute_output": self.split.to_document(),
+        }
+
+
+@dataclass(slots=True)
 class Tally:
     """What one version of a model has done since the server started; it outlives a reload.
 
@@ -55,8 +79,11 @@ class Tally:
         fail: Refused and failed requests, likewise.
         failures: How many failed, by reason.
         queue: Waiting for a run, per request that was run.
-        infer: The run that a request took part in, per request that was run.
-        runs: The runs by their number of rows.
+        join: Joining the batch that a request was part of, per request that was run.
+        infer: Running it, likewise.
+        split: Splitting its results, likewise.
+        batches: The batches by their number of rows.
+        executions: How often the model was run; more often than there are batches if some failed.
         rows: Rows that were run.
         last_inference: When a request was last answered, in milliseconds since 1970; 0 for never.
     """
@@ -65,23 +92,24 @@ class Tally:
     fail: Duration = field(default_factory=Duration)
     failures: Counter[str] = field(default_factory=Counter)
     queue: Duration = field(default_factory=Duration)
+    join: Duration = field(default_factory=Duration)
     infer: Duration = field(default_factory=Duration)
-    runs: dict[int, Duration] = field(default_factory=dict)
+    split: Duration = field(default_factory=Duration)
+    batches: dict[int, BatchDurations] = field(default_factory=dict)
+    executions: int = 0
     rows: int = 0
     last_inference: int = 0
     wall_clock: Callable[[], float] = time.time
 
-    @property
-    def executions(self) -> int:
-        """How often the model was run."""
-        return sum(duration.count for duration in self.runs.values())
-
     def executed(self, batch: BatchRecord) -> None:
-        """Add one run."""
+        """Add one batch."""
         self.rows += batch.rows
+        self.executions += batch.executions
         self.queue.add(sum(batch.queue_seconds), batch.requests)
-        self.infer.add(batch.run_seconds * batch.requests, batch.requests)
-        self.runs.setdefault(batch.rows, Duration()).add(batch.run_seconds)
+        for duration, seconds in ((self.join, batch.input_seconds), (self.infer, batch.run_seconds)):
+            duration.add(seconds * batch.requests, batch.requests)
+        self.split.add(batch.output_seconds * batch.requests, batch.requests)
+        self.batches.setdefault(batch.rows, BatchDurations()).add(batch)
 
     def answered(self, code: str, seconds: float) -> None:
         """Add one answer: "ok" or an error's code."""
@@ -93,8 +121,7 @@ class Tally:
             self.failures[_REASON_OF_CODE.get(code, "OTHER")] += 1
 
     def to_document(self, name: str, version: str) -> dict[str, Any]:
-        """As a ModelStatistics; joining and splitting batches is not timed apart from queue and run."""
-        untimed = Duration(self.infer.count).to_document()
+        """As a ModelStatistics."""
         none = Duration().to_document()
         return {
             "name": name,
@@ -106,18 +133,13 @@ class Tally:
                 "success": self.success.to_document(),
                 "fail": self.fail.to_document(),
                 "queue": self.queue.to_document(),
-                "compute_input": untimed,
+                "compute_input": self.join.to_document(),
                 "compute_infer": self.infer.to_document(),
-                "compute_output": untimed,
+                "compute_output": self.split.to_document(),
                 "cache_hit": none,
                 "cache_miss": none,
             },
             "response_stats": {},
-            "batch_stats": [_run_document(rows, run) for rows, run in sorted(self.runs.items())],
+            "batch_stats": [batch.to_document(rows) for rows, batch in sorted(self.batches.items())],
             "memory_usage": [],
         }
-
-
-def _run_document(rows: int, run: Duration) -> dict[str, Any]:
-    untimed = Duration(run.count).to_document()
-    return {"batch_size": rows, "compute_input": untimed, "compute_infer": run.to_document(), "compute_output": untimed}

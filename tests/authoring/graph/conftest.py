@@ -115,8 +115,8 @@ def _check(
     expected = [np.asarray(one) for one in (result if isinstance(result, list | tuple) else [result])]
     assert len(actual) == len(expected)
     sizes = _sizes(graph, inputs)
-    for type, array, wanted in zip(graph.output_types, actual, expected, strict=True):
-        _check_type(type, sizes, array)
+    for inferred, array, wanted in zip(graph.output_types, actual, expected, strict=True):
+        _check_type(inferred, sizes, array)
         assert array.dtype == wanted.dtype, f"dtype {array.dtype}, expected {wanted.dtype}"
         _check_values(array, wanted, tolerance, "onnxruntime against the oracle")
     second = _run_reference(model, feed) if reference else None

@@ -113,21 +113,21 @@ def test_ranges_that_make_no_sense(op: Any, text: str, trace_op: Any) -> None:
 
 
 def test_an_external_constant_is_a_weight_by_name() -> None:
-    type = TensorType(DType.float32, [2])
+    held = TensorType(DType.float32, [2])
     graph = Graph(
         "g",
-        lambda x: x + ops.constant_external("scale", type) * ops.constant_external("scale", type),
-        [type],
+        lambda x: x + ops.constant_external("scale", held) * ops.constant_external("scale", held),
+        [held],
     )
     assert list(graph.weight_specs) == ["scale"]
-    with pytest.raises(ValueError, match="Weight 'scale' is .* can not be"):
-        Graph("g", lambda x: [ops.constant_external("scale", t) for t in (type, type.cast(DType.int8))], [type])
+    with pytest.raises(ValueError, match=r"Weight 'scale' is .* can not be"):
+        Graph("g", lambda x: [ops.constant_external("scale", t) for t in (held, held.cast(DType.int8))], [held])
 
 
 def test_an_external_placeholder_takes_the_call_s_prefix() -> None:
-    type = TensorType(DType.float32, [2])
-    with Graph("g", input_types=[type]) as graph:
-        body = graph.add_subgraph("body", lambda x: x + ops.constant_external("b", type, is_placeholder=True), [type])
+    held = TensorType(DType.float32, [2])
+    with Graph("g", input_types=[held]) as graph:
+        body = graph.add_subgraph("body", lambda x: x + ops.constant_external("b", held, is_placeholder=True), [held])
         graph.output(*ops.call(body, graph.inputs[0], prefix="layers.3."))
     assert list(graph.weight_specs) == ["layers.3.b"]
 
@@ -157,21 +157,21 @@ def test_shard_and_stack(check_op: Any) -> None:
 
 
 def test_side_streams_and_launches_run_their_bodies(check_op: Any, trace_op: Any) -> None:
-    type = TensorType(DType.float32, [2])
+    held = TensorType(DType.float32, [2])
     x, y = np.ones(2, np.float32), np.full(2, 3, np.float32)
     check_op(
         lambda x, y: [
-            *ops.side_stream([x, y], lambda x, y: x + y, result_types=[type]),
-            *ops.parallel([[x, y], [y, y]], lambda a, b: a * b, result_types=[[type, type]])[0],
+            *ops.side_stream([x, y], lambda x, y: x + y, result_types=[held]),
+            *ops.parallel([[x, y], [y, y]], lambda a, b: a * b, result_types=[[held, held]])[0],
         ],
         x,
         y,
         expect=[x + y, x * y, y * y],
     )
     with pytest.raises(ValueError, match="the body must give"):
-        trace_op(lambda x: ops.side_stream([x], lambda x: x > 0, result_types=[type]), x)
+        trace_op(lambda x: ops.side_stream([x], lambda x: x > 0, result_types=[held]), x)
     with pytest.raises(NotImplementedError, match="buffers and chain"):
-        trace_op(lambda x: ops.parallel([[x]], lambda x: x, buffers=[x], result_types=[[type]]), x)
+        trace_op(lambda x: ops.parallel([[x]], lambda x: x, buffers=[x], result_types=[[held]]), x)
 
 
 @pytest.mark.parametrize("value", ["a text", None])

@@ -180,29 +180,34 @@ def clip(a: Attributes, xs: Inputs) -> Rebuilt:
     ]
 
 
+# Operators that take tensors only; ours has the same name in lower case, or the one given.
+LOWERED = (
+    "Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor Log MatMul Mish Mul PRelu Reciprocal Relu "
+    "Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Tan Tanh Where"
+)
+RENAMED = {
+    "And": "logical_and",
+    "BitwiseAnd": "bitwise_and",
+    "BitwiseNot": "bitwise_not",
+    "BitwiseOr": "bitwise_or",
+    "BitwiseXor": "bitwise_xor",
+    "Equal": "equal",
+    "Greater": "greater",
+    "GreaterOrEqual": "greater_equal",
+    "HardSwish": "hard_swish",
+    "IsInf": "is_inf",
+    "IsNaN": "is_nan",
+    "Less": "less",
+    "LessOrEqual": "less_equal",
+    "Neg": "negate",
+    "Not": "logical_not",
+    "Or": "logical_or",
+    "Xor": "logical_xor",
+}
+
 REBUILT: dict[str, Rebuild] = {
-    **{
-        name: same(getattr(ops, op))
-        for name, op in {
-            **{
-                one: one.lower()
-                for one in ("Abs", "Add", "Sub", "Mul", "Exp", "Log", "Sqrt", "Erf", "Sign", "Reciprocal")
-            },
-            **{one: one.lower() for one in ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh")},
-            **{one: one.lower() for one in ("Asinh", "Acosh", "Atanh", "Ceil", "Floor", "Round", "Where", "MatMul")},
-            **{one: one.lower() for one in ("Relu", "Sigmoid", "Selu", "Softplus", "Softsign", "Mish", "PRelu")},
-            **{one: f"logical_{one.lower()}" for one in ("And", "Or", "Xor", "Not")},
-            **{f"Bitwise{one.title()}": f"bitwise_{one}" for one in ("and", "or", "xor", "not")},
-            **{"Neg": "negate", "Equal": "equal", "Greater": "greater", "GreaterOrEqual": "greater_equal"},
-            **{
-                "Less": "less",
-                "LessOrEqual": "less_equal",
-                "HardSwish": "hard_swish",
-                "IsNaN": "is_nan",
-                "IsInf": "is_inf",
-            },
-        }.items()
-    },
+    **{name: same(getattr(ops, name.lower())) for name in LOWERED.split()},
+    **{name: same(getattr(ops, op)) for name, op in RENAMED.items()},
     **{name: reduce(getattr(ops, name[6:].lower())) for name in ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax")},
     "ReduceMin": reduce(ops.min),
     "ReduceLogSumExp": reduce(ops.logsumexp),

@@ -141,7 +141,7 @@ def test_an_axis_out_of_range_is_named(name: str, trace_op: Any) -> None:
 
 
 def test_a_bool_is_no_number(trace_op: Any) -> None:
-    with pytest.raises(ValueError, match="takes numbers, not DType.bool"):
+    with pytest.raises(ValueError, match=r"takes numbers, not DType\.bool"):
         trace_op(ops.sum, np.ones(2, bool))
 
 

@@ -276,12 +276,12 @@ def test_a_file_over_the_limit_is_refused(site: Any, small: Cache) -> None:
 
 def test_folders_are_built_once_and_go_with_what_they_are_made_of(site: Any, cache: Cache) -> None:
     file = cache.fetch(site.put("w", CONTENT))
-    built: list[Path] = []
+    built, path = [], file.path
 
     def build(folder: Path) -> None:
         built.append(folder)
         (folder / "data").mkdir()
-        os.link(file.path, folder / "data" / "w")
+        os.link(path, folder / "data" / "w")
 
     leftover = cache.root / "folders" / ".key"
     leftover.mkdir(parents=True)
@@ -304,7 +304,17 @@ def test_a_broken_blob_is_found(site: Any, cache: Cache) -> None:
     assert cache.faulty() == [path]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 1}', '{"url":"u","sha256":"../../x","size":1,"version":"1"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"url": 1}',
+        '{"url":"u","sha256":1,"size":1,"version":"1"}',
+        '{"url":"u","sha256":"../../x","size":1,"version":"1"}',
+    ],
+)
 def test_a_broken_record_counts_as_none(site: Any, cache: Cache, text: str) -> None:
     url = site.put("w", CONTENT)
     cache.fetch(url)

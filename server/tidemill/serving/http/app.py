@@ -9,15 +9,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
-from tidemill.serving.http.docs import docs_page
-from tidemill.serving.http.openapi import describe
 
 from tidemill.errors import TidemillError
 from tidemill.serving.http.control import control_routes
+from tidemill.serving.http.docs import docs_page
 from tidemill.serving.http.errors import error_response, http_exception_handler, unexpected_error_handler
 from tidemill.serving.http.forms import Form, Generate, GenerateStream, Predict, infer_form
 from tidemill.serving.http.infer import InferRoute
 from tidemill.serving.http.management import management_routes
+from tidemill.serving.http.openapi import describe
 from tidemill.serving.service import Service
 
 __all__ = ["create_app"]

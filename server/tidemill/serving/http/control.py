@@ -48,7 +48,7 @@ def _add_repository_routes(router: APIRouter, service: Service) -> None:
     @router.post("/v2/repository/{repository}/index", tags=["repository"])
     @router.post("/v2/repository/{repository}/models/{model}/load", tags=["repository"])
     @router.post("/v2/repository/{repository}/models/{model}/unload", tags=["repository"])
-    async def named(repository: str, model: str = "") -> Response:
+    async def named(repository: str) -> Response:
         """Refused: repositories have no names here."""
         raise Unsupported(f"repositories have no names here; leave {repository[:200]!r} out of the path")
 
@@ -88,13 +88,13 @@ def _add_cuda_memory_routes(router: APIRouter) -> None:
 
     @router.post("/v2/cudasharedmemory/unregister", tags=["shared memory"])
     @router.post("/v2/cudasharedmemory/region/{name}/unregister", tags=["shared memory"])
-    async def unregister(name: str = "") -> Response:
+    async def unregister() -> Response:
         """Forget regions; there are none."""
         return Response()
 
     @router.get("/v2/cudasharedmemory/region/{name}/status", tags=["shared memory"])
     @router.post("/v2/cudasharedmemory/region/{name}/register", tags=["shared memory"])
-    async def refused(name: str) -> Response:
+    async def refused() -> Response:
         """Refused: not offered."""
         raise Unsupported(_NO_CUDA)
 

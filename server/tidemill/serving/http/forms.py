@@ -68,7 +68,7 @@ class Form(Protocol):
     def read(self, body: Buffer, call: Call) -> InferRequest:
         """Read a decompressed body; InvalidArgument if it is not of this form."""
 
-    def write(self, response: InferResponse, request: InferRequest, call: Call) -> Written:
+    def write(self, response: InferResponse, request: InferRequest, /) -> Written:
         """Write the answer to `request`; InvalidArgument if this form cannot hold it."""
 
 
@@ -84,7 +84,7 @@ class OpenInference:
             body, json_length, model_name=call.model, model_version=call.version, read_region=call.read_region
         )
 
-    def write(self, response: InferResponse, request: InferRequest, call: Call) -> Written:
+    def write(self, response: InferResponse, request: InferRequest, /) -> Written:
         """Write each output in the form that it was asked for."""
         json_length, buffers = rest.format_infer_response(response, request)
         if json_length is None:
@@ -109,11 +109,13 @@ class Npy:
         array = from_npy(body, spec.dtype, name=f"input {spec.name!r}")
         return _asking(InferRequest(call.model, {spec.name: array}, call.version), call)
 
-    def write(self, response: InferResponse, request: InferRequest, call: Call) -> Written:
+    def write(self, response: InferResponse, _request: InferRequest, /) -> Written:
         """Write the only output."""
         if len(response.outputs) != 1:
             names = ", ".join(map(repr, response.outputs))
-            raise InvalidArgument(f"a .npy file holds one tensor, the model answers {names}; ask for one with ?output=NAME")
+            raise InvalidArgument(
+                f"a .npy file holds one tensor, the model answers {names}; ask for one with ?output=NAME"
+            )
         (array,) = response.outputs.values()
         return Written([to_npy(array)], {"content-type": NPY})
 
@@ -126,7 +128,7 @@ class Safetensors:
         inputs, metadata = from_safetensors(body)
         return _asking(InferRequest(call.model, inputs, call.version, id=metadata.get("id", "")), call)
 
-    def write(self, response: InferResponse, request: InferRequest, call: Call) -> Written:
+    def write(self, response: InferResponse, _request: InferRequest, /) -> Written:
         """Write the outputs."""
         metadata = {"model_name": response.model_name, "model_version": response.model_version}
         if response.id:
@@ -141,7 +143,7 @@ class Generate:
         """Read the inputs by their names."""
         return parse_generate(body, call.metadata, model_version=call.version)
 
-    def write(self, response: InferResponse, request: InferRequest, call: Call) -> Written:
+    def write(self, response: InferResponse, _request: InferRequest, /) -> Written:
         """Write the outputs by their names."""
         return Written([format_generated(response)])
 
@@ -149,7 +151,7 @@ class Generate:
 class GenerateStream(Generate):
     """The same, answered as server-sent events."""
 
-    def write(self, response: InferResponse, request: InferRequest, call: Call) -> Written:
+    def write(self, response: InferResponse, _request: InferRequest, /) -> Written:
         """Write one event."""
         headers = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
         return Written([b"data: ", format_generated(response), b"\n\n"], headers)
@@ -163,7 +165,7 @@ class Predict:
         request, by_rows = parse_predict(body, call.metadata, model_version=call.version)
         return replace(request, parameters={"by_rows": by_rows})
 
-    def write(self, response: InferResponse, request: InferRequest, call: Call) -> Written:
+    def write(self, response: InferResponse, request: InferRequest, /) -> Written:
         """Answer as was asked."""
         return Written([format_predictions(response, by_rows=bool(request.parameters["by_rows"]))])
 
@@ -178,8 +180,8 @@ class _Mixed:
     def read(self, body: Buffer, call: Call) -> InferRequest:
         return self._reader.read(body, call)
 
-    def write(self, response: InferResponse, request: InferRequest, call: Call) -> Written:
-        return self._writer.write(response, request, call)
+    def write(self, response: InferResponse, request: InferRequest, /) -> Written:
+        return self._writer.write(response, request)
 
 
 _FORMS: dict[str, Form] = {NPY: Npy(), SAFETENSORS: Safetensors(), RAW: Raw()}
@@ -219,4 +221,3 @@ def _asking(request: InferRequest, call: Call) -> InferRequest:
         parameters.pop("binary_data_output", None)
         outputs = tuple(replace(output, binary=False) for output in outputs)
     return replace(request, outputs=outputs, parameters=parameters)
-

@@ -56,7 +56,7 @@ class InferRoute:
             form = self._choose_form(call.headers)
             request = form.read(await self._body(call, receive), call)
             answer = await _while_connected(receive, self._service.infer(request))
-            written = form.write(answer, request, call)
+            written = form.write(answer, request)
             timing = _server_timing(answer, time.monotonic() - started)
             return await _encode(written, call.headers.get("accept-encoding", ""), timing)
 
