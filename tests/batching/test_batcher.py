@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from tidemill.batching import Batcher, BatchingOptions, LevelOptions, Urgency
+from tidemill.batching import Batcher, BatchingOptions, LevelOptions
 from tidemill.errors import (
     DeadlineExceeded,
     InferenceFailed,

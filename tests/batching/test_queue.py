@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidemill.batching.options import BatchingOptions, LevelOptions
 from tidemill.batching.pending import Pending, batch_key
-from tidemill.batching.queue import Queue
+from tidemill.batching.queue import FAIR_TURN, Queue
 from tidemill.errors import ConfigError, InvalidArgument, QueueFull
 
 
@@ -178,3 +178,18 @@ def test_rows_that_disagree_are_refused(array):
 def test_impossible_options_are_refused(options, fault):
     with pytest.raises(ConfigError, match=fault):
         BatchingOptions(**options)
+
+
+def test_the_least_urgent_is_served_at_a_bounded_rate_whatever_flows_in(loop):
+    queue = Queue(BatchingOptions(max_batch_size=1, priority_levels=2))
+    low = [request(loop, at=0.5) for _ in range(3)]
+    for pending in low:
+        pending.level = 2
+        queue.put(pending)
+
+    taken = []
+    for at in range(1, 3 * FAIR_TURN + 1):
+        queue.put(request(loop, at=float(at)))
+        taken += queue.take(float(at))
+
+    assert [index for index, pending in enumerate(taken) if pending in low] == [15, 31, 47]

@@ -91,12 +91,12 @@ def test_another_graph_is_not_taken_for_it(linear, weight, folder, model_bytes):
 
     with pytest.raises(MissingArtifact, match="has graph 'enc', but not in this form"):
         session.load(replace(linear, content=twice), {"l_weight": weight})
-    with pytest.raises(MissingArtifact, match="has no graph 'dec' .* it has enc"):
+    with pytest.raises(MissingArtifact, match=r"has no graph 'dec' .* it has enc"):
         session.load(replace(linear, name="dec"), {"l_weight": weight})
 
 
 def test_an_empty_folder_is_named(linear, weight, tmp_path):
-    with pytest.raises(MissingArtifact, match="has no manifest.json") as caught:
+    with pytest.raises(MissingArtifact, match=r"has no manifest\.json") as caught:
         InferenceSession(precompiled=tmp_path).load(linear, {"l_weight": weight})
     assert isinstance(caught.value, TidemillError)
 

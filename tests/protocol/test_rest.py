@@ -20,7 +20,7 @@ from tidemill.protocol.rest import (
     parse_infer,
     parse_infer_response,
 )
-from tidemill.protocol.types import InferRequest, InferResponse, ModelMetadata, RequestedOutput, TensorSpec
+from tidemill.protocol.types import InferRequest, InferResponse, ModelMetadata, RegionSlice, RequestedOutput, TensorSpec
 
 X = {"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1.5, -0.0, 2]}
 BINARY_X = {"name": "x", "shape": [1, 3], "datatype": "FP32", "parameters": {"binary_data_size": 12}}
@@ -93,17 +93,37 @@ def test_wrong_documents_are_refused_with_the_place(changes: dict[str, Any], tex
         parse_infer(document(**changes), None)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"inputs": [{**BINARY_X, "parameters": {"shared_memory_region": "r"}}]},
-        {"outputs": [{"name": "y", "parameters": {"classification": 3}}]},
-        {"outputs": [{"name": "y", "parameters": {"shared_memory_region": "r"}}]},
-    ],
-)
-def test_extensions_that_are_not_offered_say_so(changes: dict[str, Any]) -> None:
-    with pytest.raises(Unsupported, match="this server offers no"):
-        parse_infer(document(**changes), None)
+IN_REGION = {"shared_memory_region": "r", "shared_memory_byte_size": 12, "shared_memory_offset": 4}
+
+
+def test_inputs_and_outputs_may_lie_in_shared_memory() -> None:
+    asked: list[RegionSlice] = []
+
+    def read(piece: RegionSlice) -> bytes:
+        asked.append(piece)
+        return BLOB
+
+    place = RegionSlice("r", 12, 4)
+    body = document(
+        inputs=[{**BINARY_X, "parameters": IN_REGION}],
+        outputs=[{"name": "y", "parameters": {**IN_REGION, "binary_data": False}}, {"name": "z"}],
+    )
+    request = parse_infer(body, None, read_region=read)
+    assert request.inputs["x"].tobytes() == BLOB
+    assert asked == [place]
+    assert request.outputs == (RequestedOutput("y", region=place), RequestedOutput("z"))
+    outputs = {"y": np.zeros((1, 3), np.float32), "z": np.zeros(1, np.float32)}
+    response = InferResponse("m", "1", outputs, regions={"y": place})
+    length, buffers = format_infer_response(response, request)
+    assert length is None
+    placed, sent = json.loads(b"".join(buffers))["outputs"]
+    assert placed == {"name": "y", "datatype": "FP32", "shape": [1, 3], "parameters": IN_REGION}
+    assert sent["data"] == [0]
+
+
+def test_shared_memory_is_not_offered_unless_somebody_reads_it() -> None:
+    with pytest.raises(Unsupported, match="this server offers no shared memory"):
+        parse_infer(document(inputs=[{**BINARY_X, "parameters": IN_REGION}]), None)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +189,7 @@ def test_raw_requests_find_their_shape(
 @pytest.mark.parametrize(
     ("inputs", "text"),
     [
-        ((), "exactly one input"),
+        ((), "exactly one; model"),
         ((TensorSpec("a", DType.int8, (1,)), TensorSpec("b", DType.int8, (1,))), "'a', 'b'"),
         ((TensorSpec("x", DType.float32, (3, "n", "m")),), "more free dims"),
         ((TensorSpec("x", DType.float32, ("batch", 5)),), "expected"),

@@ -29,6 +29,7 @@ from tidemill.protocol.types import (
     InferRequest,
     InferResponse,
     ModelMetadata,
+    RegionSlice,
     RequestedOutput,
     ServerMetadata,
     TensorSpec,
@@ -36,6 +37,11 @@ from tidemill.protocol.types import (
 
 X: dict[str, Any] = {"name": "x", "datatype": "FP32", "shape": [1, 2]}
 RAW = np.array([1.5, np.nan], np.float32).tobytes()
+IN_REGION = {
+    "shared_memory_region": {"string_param": "r"},
+    "shared_memory_byte_size": {"int64_param": 8},
+    "shared_memory_offset": {"int64_param": 4},
+}
 
 
 def message(*inputs: dict[str, Any], raw: tuple[bytes, ...] = (), **fields: Any) -> Any:
@@ -136,7 +142,7 @@ def test_wrong_inputs_are_refused_with_the_place(
         ({"parameters": {"sequence_end": {"int64_param": 1}}}, InvalidArgument, "'sequence_end' is 1"),
         ({"parameters": {"triton_x": {"bool_param": True}}}, InvalidArgument, "reserved"),
         ({"outputs": [{"name": "y"}, {"name": "y"}]}, InvalidArgument, "output 'y' is asked for twice"),
-        ({"outputs": [{"name": "y", "parameters": {"classification": {"int64_param": 2}}}]}, Unsupported, "offers no"),
+        ({"outputs": [{"name": "y", "parameters": {"classification": {"int64_param": -2}}}]}, InvalidArgument, "-2"),
     ],
 )
 def test_wrong_parameters_and_outputs(fields: dict[str, Any], error: type[Exception], text: str) -> None:
@@ -145,8 +151,34 @@ def test_wrong_parameters_and_outputs(fields: dict[str, Any], error: type[Except
 
 
 def test_shared_memory_is_not_offered() -> None:
-    with pytest.raises(Unsupported, match="input 'x': this server offers no shared memory"):
-        request_from_message(message({**X, "parameters": {"shared_memory_region": {"string_param": "r"}}}))
+    with pytest.raises(Unsupported, match="this server offers no shared memory"):
+        request_from_message(message({**X, "parameters": IN_REGION}))
+
+
+def test_inputs_and_outputs_may_lie_in_shared_memory() -> None:
+    place = RegionSlice("r", 8, 4)
+    sent = message(
+        {**X, "parameters": IN_REGION}, X | {"name": "w"}, raw=(RAW,), outputs=[{"name": "y"}, {"name": "z"}]
+    )
+    sent.outputs[0].parameters["shared_memory_region"].string_param = "r"
+    sent.outputs[0].parameters["shared_memory_byte_size"].int64_param = 8
+    sent.outputs[0].parameters["shared_memory_offset"].int64_param = 4
+    asked: list[RegionSlice] = []
+
+    def read(piece: RegionSlice) -> bytes:
+        asked.append(piece)
+        return RAW
+
+    request = request_from_message(sent, read)
+    assert list(request.inputs) == ["x", "w"]
+    assert [array.tobytes() for array in request.inputs.values()] == [RAW, RAW]
+    assert asked == [place]
+    assert [output.region for output in request.outputs] == [place, None]
+    arrays = {"y": np.zeros(2, np.float32), "z": np.ones(1, np.float32)}
+    answer = response_to_message(InferResponse("m", "1", arrays, regions={"y": place}))
+    # An empty entry keeps the others where clients look for them.
+    assert list(answer.raw_output_contents) == [b"", np.float32(1).tobytes()]
+    assert answer.outputs[0].parameters["shared_memory_byte_size"].int64_param == 8
 
 
 def test_an_answer_against_the_protocol_is_not_the_callers_fault() -> None:

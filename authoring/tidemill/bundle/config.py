@@ -5,15 +5,26 @@ from __future__ import annotations
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tidemill.errors import ConfigError
 from tidemill.weights.rename import check_rename
 
-__all__ = ["CONFIG_FILE", "AdapterConfig", "BatchingConfig", "ModelConfig", "TextAdapterConfig", "load_config"]
+__all__ = [
+    "CONFIG_FILE",
+    "AdapterConfig",
+    "BatchingConfig",
+    "ModelConfig",
+    "QueueConfig",
+    "RaggedConfig",
+    "TextAdapterConfig",
+    "VersionPolicy",
+    "load_config",
+    "read_config",
+]
 
 CONFIG_FILE = "model.yaml"
 
@@ -30,18 +41,86 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class BatchingConfig(_Section):
-    """How requests are joined into batches.
+class QueueConfig(_Section):
+    """How requests wait.
 
     Attributes:
-        max_queue_delay_microseconds: How long a request may wait for company while an instance is idle.
         max_queue_size: How many requests may wait; more are refused. 0 for no limit.
-        preferred_batch_size: Row counts at which a batch runs at once.
+        default_timeout_microseconds: How long a request may wait for its run. 0 for no limit.
+        timeout_action: What happens to one that waited for longer: it fails, or stands back behind the others.
+        allow_timeout_override: Whether a request's parameter `timeout` may ask for less.
     """
 
-    max_queue_delay_microseconds: _CountOrZero = 0
     max_queue_size: _CountOrZero = 1024
+    default_timeout_microseconds: _CountOrZero = 0
+    timeout_action: Literal["reject", "delay"] = "reject"
+    allow_timeout_override: bool = True
+
+
+class RaggedConfig(_Section):
+    """How requests that differ in one symbolic dim, such as their count of tokens, are padded to run together.
+
+    Attributes:
+        pad: What each input is filled up with, by name; it must be such that the model ignores it.
+        mask: An input that the server makes instead of the caller: 1 for what was sent, 0 for what was filled up.
+        dim: The symbolic dim; None if the padded inputs have only one beside the batch.
+        buckets: With the fixed policy, only lengths between the same two of these are joined.
+        max_padding: With the fixed policy and without buckets, the largest share of a batch that may be padding.
+    """
+
+    pad: dict[str, bool | int | float | str] = Field(min_length=1)
+    mask: str | None = None
+    dim: str | None = None
+    buckets: tuple[_Count, ...] = ()
+    max_padding: Annotated[float, Field(ge=0, lt=1)] = 0.15
+
+
+class BatchingConfig(QueueConfig):
+    """How requests wait, and how they are joined into batches.
+
+    Attributes:
+        policy: "cost" joins requests only where measured run times say that all finish sooner; "fixed" joins as many as
+            fit. None is "fixed" for a model with preferred sizes, else "cost".
+        max_queue_delay_microseconds: How long a request may wait for company while an instance is idle.
+        preferred_batch_size: Row counts at which a batch runs at once.
+        preserve_ordering: Whether answers are given in the order of the requests.
+        oversize: What happens to a request of more rows than `max_batch_size`: None splits it if the server chose that
+            size, and refuses it if this file says it.
+        priority_levels: How many levels of urgency there are; 1 is the most urgent.
+        default_priority_level: The level of requests without the parameter `priority`.
+        priorities: How the requests of single levels wait, where that differs.
+        ragged: How requests of different lengths are joined; None joins only equal shapes.
+    """
+
+    policy: Literal["cost", "fixed"] | None = None
+    max_queue_delay_microseconds: _CountOrZero = 0
     preferred_batch_size: tuple[_Count, ...] = ()
+    preserve_ordering: bool = False
+    oversize: Literal["split", "refuse"] | None = None
+    priority_levels: _Count = 1
+    default_priority_level: _Count = 1
+    priorities: dict[int, QueueConfig] = {}
+    ragged: RaggedConfig | None = None
+
+
+class VersionPolicy(_Section):
+    """Which versions of a model are served; one of the three.
+
+    Attributes:
+        latest: So many of the newest that can be loaded.
+        all: Every one.
+        specific: These.
+    """
+
+    latest: _Count | None = None
+    all: bool = False
+    specific: tuple[_Count, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if sum(map(bool, (self.latest, self.all, self.specific))) != 1:
+            raise ValueError("expected one of `latest: 1`, `all: true` or `specific: [1, 3]`")
+        return self
 
 
 class TextAdapterConfig(_Section):
@@ -62,6 +141,14 @@ class TextAdapterConfig(_Section):
     max_length: _Count | None = None
 
 
+class DimConfig(_Section):
+    """The sizes that a symbolic dim takes: min <= opt <= max, opt being the one to be fast for."""
+
+    min: _Count = 1
+    opt: _Count
+    max: _Count
+
+
 class AdapterConfig(_Section):
     """What turns a caller's input into the model's tensors."""
 
@@ -74,9 +161,17 @@ class ModelConfig(_Section):
     Attributes:
         max_batch_size: Rows of one run at most; 0 never joins requests; None lets the server choose.
         batching: How requests are joined.
+        version_policy: Which versions are served.
+        labels: Files that hold one label a line, by output name, relative to this file.
         instances: How many runs of the model may go on at once.
         threads: Threads of one run; None shares the machine's cores.
         providers: What executes the model, in order of preference: "cpu", "cuda", "tensorrt".
+        provider_options: Values by option by provider, handed on to ONNX Runtime.
+        allow_fallback: Whether a provider that cannot be started is done without, with a warning.
+        prepack: Whether weights are copied into the layout that the CPU likes best: batches run faster, at the price of
+            a private copy of the weights of matrix products.
+        shrink_above_bytes: A run that is fed more than so many bytes gives its memory back afterwards; 0 keeps it.
+        dims: Sizes of symbolic dims by name; TensorRT builds for these.
         base: Another model of the repository whose instances run this one; None to load an own graph.
         adapter: The conversion of inputs; None to take tensors as they are.
         warmup: Sizes of symbolic dims, one mapping a run made before the model is ready; with none, one run with every
@@ -87,9 +182,16 @@ class ModelConfig(_Section):
 
     max_batch_size: _CountOrZero | None = None
     batching: BatchingConfig = BatchingConfig()
+    version_policy: VersionPolicy = VersionPolicy(latest=1)
+    labels: dict[str, str] = {}
     instances: _Count = 1
     threads: _Count | None = None
     providers: tuple[str, ...] = Field(default=("cpu",), min_length=1)
+    provider_options: dict[str, dict[str, bool | int | float | str]] = {}
+    allow_fallback: bool = False
+    prepack: bool = True
+    shrink_above_bytes: _CountOrZero = 0
+    dims: dict[str, DimConfig] = {}
     base: str | None = None
     adapter: AdapterConfig | None = None
     warmup: tuple[dict[str, _Count], ...] = ()
@@ -115,11 +217,24 @@ def load_config(path: str | PathLike[str]) -> ModelConfig:
         given = yaml.load(file.read_bytes(), Loader=_UniqueKeyLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not YAML: {error}") from None
+    return read_config({} if given is None else given, str(file))
+
+
+def read_config(given: Any, source: str) -> ModelConfig:
+    """Check a configuration that was read already.
+
+    Args:
+        given: The fields by name.
+        source: Where they come from, for the message.
+
+    Raises:
+        ConfigError: Fields are unknown or wrong; the message names every such field.
+    """
     try:
-        return ModelConfig.model_validate({} if given is None else given)
+        return ModelConfig.model_validate(given)
     except ValidationError as error:
         faults = "; ".join(_describe(fault) for fault in error.errors())
-        raise ConfigError(f"{file}: {faults}") from None
+        raise ConfigError(f"{source}: {faults}") from None
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -146,6 +261,8 @@ def _describe(fault: Any) -> str:
 def _section_at(path: list[Any]) -> type[BaseModel]:
     section: type[BaseModel] = ModelConfig
     for step in path:
+        if step not in section.model_fields:  # the key of a mapping of sections
+            continue
         kind: Any = section.model_fields[step].annotation
         section = next(arg for arg in (kind, *get_args(kind)) if isinstance(arg, type) and issubclass(arg, BaseModel))
     return section

@@ -18,6 +18,7 @@ from tidemill.nn.layer import (
     Module,
     Sequential,
     add_layer_hook,
+    bundle_graphs,
     clear_hooks,
 )
 from tidemill.nn.linear import Linear
@@ -93,6 +94,7 @@ __all__ = [
     "YarnScalingParams",
     "activation_function_from_name",
     "add_layer_hook",
+    "bundle_graphs",
     "clamp",
     "clear_hooks",
 ]

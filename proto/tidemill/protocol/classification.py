@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -38,7 +39,7 @@ def classify(array: Array, count: int, *, batched: bool, labels: Sequence[str] =
         )
     if array.size > _MAX_ELEMENTS:
         raise InvalidArgument(f"{name} has {array.size} elements, at most {_MAX_ELEMENTS} are classified")
-    rows = array.reshape(len(array), -1) if batched and array.ndim else array.reshape(1, -1)
+    rows = array.reshape(len(array), math.prod(array.shape[1:])) if batched and array.ndim else array.reshape(1, -1)
     texts = [_largest(row, count, labels) for row in rows]
     named = np.empty((len(rows), min(count, rows.shape[1])), dtype=np.object_)
     for row, text in zip(named, texts, strict=True):

@@ -105,6 +105,6 @@ def _rows(outputs: Mapping[str, Array]) -> list[dict[str, Any]]:
     if counts or count is None:
         raise UnprocessableInput("the outputs do not have one row an instance; send 'inputs' instead of 'instances'")
     return [
-        {name: to_json(array[row], nested=True, name=f"output {name!r}") for name, array in outputs.items()}
+        {name: to_json(array[row, ...], nested=True, name=f"output {name!r}") for name, array in outputs.items()}
         for row in range(count)
     ]

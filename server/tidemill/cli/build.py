@@ -6,6 +6,7 @@ import argparse
 from difflib import get_close_matches
 from pathlib import Path
 
+from tidemill.cli import quantize
 from tidemill.errors import ConfigError
 
 __all__ = ["add_arguments", "execute"]
@@ -15,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("names", nargs="*", metavar="NAME", help="models to build; without one they are listed")
     parser.add_argument("--repository", type=Path, default=Path("models"), help="folder to write into (models)")
+    quantize.add_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -31,7 +33,7 @@ def execute(args: argparse.Namespace) -> int:
             hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(ZOO))}"
             raise ConfigError(f"the zoo has no model {name!r}; {hint}")
     for name in args.names:
-        ZOO[name].build(args.repository)
+        quantize.build_repository(ZOO[name].build, args.repository, args)
         print(f"wrote {args.repository / name}")
     print(f"now run: tidemill serve {args.repository}")
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tidemill.cli import quantize
 from tidemill.errors import ConfigError
 
 __all__ = ["add_arguments", "execute"]
@@ -16,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repository", type=Path, default=Path("models"), help="folder to write into (models)")
     parser.add_argument("--name", help="the model's name (the file's, or of its folder for a model.onnx)")
     parser.add_argument("--version", type=int, help="the version (the next one that is free)")
+    quantize.add_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -30,7 +32,7 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError(f"a version is a number from 1, not {args.version}")
     folder = args.repository / name / str(args.version or _next_version(args.repository / name))
     try:
-        stored = import_model(args.model, name).write(folder)
+        stored = quantize.write_bundle(import_model(args.model, name), folder, args)
     except (OSError, ValueError) as error:
         raise ConfigError(str(error)) from None
     for spec in (*stored.inputs, *stored.outputs):

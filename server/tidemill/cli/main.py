@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tidemill.cli import build, cache, check, importing, inspect, serve
+from tidemill.cli import build, cache, check, importing, inspect, quantize, serve
 from tidemill.errors import TidemillError
 
 __all__ = ["main"]
@@ -15,6 +15,7 @@ _COMMANDS = {
     "serve": serve,
     "build": build,
     "import": importing,
+    "quantize": quantize,
     "check": check,
     "inspect": inspect,
     "cache": cache,
@@ -47,6 +48,7 @@ _INSTALL = {
     "serve": "run: pip install 'tidemill[server,cpu]' (with an NVIDIA GPU: 'tidemill[server,gpu]')",
     "build": "run: pip install 'tidemill[zoo]'",
     "import": "run: pip install 'tidemill[author]'",
+    "quantize": "run: pip install 'tidemill[author,cpu]'",
     "check": "run: pip install 'tidemill[author,cpu]'",
     "inspect": "run: pip install 'tidemill[author]'",
     "cache": "run: pip install 'tidemill[objectstore]'",

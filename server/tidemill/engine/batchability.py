@@ -13,7 +13,7 @@ from tidemill.engine.samples import run_samples
 from tidemill.errors import TidemillError
 from tidemill.protocol.types import Array, TensorSpec
 
-__all__ = ["BatchProof", "batch_symbol", "prove_batchable"]
+__all__ = ["BatchProof", "batch_symbol", "close", "prove_batchable"]
 
 _Runner: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
@@ -84,12 +84,13 @@ def _first_difference(
         if joined.ndim == 0 or joined.shape[0] != _ROWS:
             return f"output {spec.name!r} has shape {list(joined.shape)} for {_ROWS} rows"
         for row, single in enumerate(singles):
-            if not _close(joined[row : row + 1], single[spec.name], spec.dtype):
+            if not close(joined[row : row + 1], single[spec.name], spec.dtype):
                 return f"output {spec.name!r} of a row depends on the other rows of its batch"
     return ""
 
 
-def _close(joined: Array, single: Array, dtype: DType) -> bool:
+def close(joined: Array, single: Array, dtype: DType) -> bool:
+    """Whether what was computed for a batch is, but for rounding, what is computed for a request alone."""
     if joined.shape != single.shape:
         return False
     if not dtype.is_float():

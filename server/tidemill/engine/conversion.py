@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tidemill.driver.device import Device
 from tidemill.dtype import DType
 from tidemill.engine.runtime import onnxruntime
 from tidemill.errors import InvalidArgument
@@ -20,11 +21,14 @@ def is_native(dtype: DType) -> bool:
     return dtype is DType.string or dtype.to_numpy().isbuiltin == 1
 
 
-def to_ort_value(array: Array) -> Any:
-    """An OrtValue on the host that shares the array's memory (a copy if it is not contiguous)."""
+def to_ort_value(array: Array, device: Device | None = None) -> Any:
+    """An OrtValue that shares the array's memory (a copy if it is not contiguous), or is a copy on an accelerator.
+
+    BF16 and FP8 stay on the host, as ONNX Runtime's Python API cannot place them elsewhere.
+    """
     value, dtype = onnxruntime().OrtValue, DType.from_numpy(array.dtype)
     if is_native(dtype):
-        return value.ortvalue_from_numpy(array)
+        return value.ortvalue_from_numpy(array, *((device.api, device.id) if device else ()))
     return value.ortvalue_from_numpy_with_onnx_type(np.asarray(array, order="C"), dtype.onnx)
 
 

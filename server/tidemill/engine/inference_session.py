@@ -66,7 +66,7 @@ class InferenceSession:
 
         Args:
             graph: The traced graph.
-            weights_registry: Arrays by weight name, used without a copy; more than the graph uses are fine.
+            weights_registry: Arrays by weight name, used without a copy on the host; more than the graph uses are fine.
             custom_extensions: Libraries with ONNX Runtime operators (.so), besides those of the session and graph.
 
         Raises:
@@ -74,7 +74,7 @@ class InferenceSession:
             MissingArtifact: The session takes precompiled graphs, and this one is not among them.
             LoadFailed: ONNX Runtime refuses the graph or cannot run it on the devices.
         """
-        weights = bind_weights(graph.weight_specs, weights_registry or {})
+        weights = bind_weights(graph.weight_specs, weights_registry or {}, self.devices[0])
         options = self._options((*self.custom_extensions, *graph.custom_extensions, *custom_extensions))
         return Model(graph, open_session(self._compiled(graph, options), options), self.devices, weights)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tidemill.bundle.stored import StoredBundle
 from tidemill.engine.artifact import ArtifactCache, LoadedGraph, load_graph
 from tidemill.engine.custom_ops import resolve_libraries
+from tidemill.engine.placement import Placement
 from tidemill.engine.profiles import DimRange, tensorrt_profiles
 from tidemill.engine.provider_options import OptionValue, check_provider_options
 from tidemill.engine.providers import TENSORRT_PROVIDER, resolve_providers
@@ -57,7 +58,6 @@ class Instance:
         inputs: The bundle's inputs.
         outputs: The bundle's outputs.
         providers: What the model really runs on, by full names.
-        placement: How many of its nodes each of them executes.
         threads: Threads of one run.
         artifact: Where the optimised graph came from, see `LoadedGraph.artifact`.
     """
@@ -67,7 +67,6 @@ class Instance:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.providers = loaded.session.providers
-        self.placement = loaded.session.placement
         self.threads = loaded.session.threads
         self.artifact = loaded.artifact
 
@@ -91,6 +90,11 @@ class Instance:
         _check_signature("inputs", entry.inputs, loaded.session.inputs)
         _check_signature("outputs", entry.outputs, loaded.session.outputs)
         return cls(loaded, entry.inputs, entry.outputs)
+
+    @property
+    def placement(self) -> Placement:
+        """How many of the model's nodes each provider executes."""
+        return self._session.placement
 
     def run(self, feed: Mapping[str, Array], cancel: Cancel | None = None) -> dict[str, Array]:
         """Run the model on arrays by input name; see `OrtSession.run`."""

@@ -22,7 +22,8 @@ _NO_CAPTURE = "a Model does not capture device graphs; call it, ONNX Runtime pla
 class Model:
     """What `InferenceSession.load` returns.
 
-    Weights are not copied: a change of an array of the registry shows in the next call.
+    Weights are not copied on the host: a change of an array of the registry shows in the next call. On an accelerator
+    they are, once; `reload` brings others.
 
         (y,) = model(x)
     """
@@ -100,7 +101,7 @@ class Model:
         Raises:
             ValueError: A weight is missing or does not fit; the old weights stay.
         """
-        self._weights = bind_weights(self._weight_specs, weights_registry)
+        self._weights = bind_weights(self._weight_specs, weights_registry, self.devices[0])
         self._released = False
 
     def release_weights(self) -> None:

@@ -1,4 +1,4 @@
-"""From a registry of weights to what a session is fed; checks all that MAX leaves unchecked and copies nothing."""
+"""From a registry of weights to what a session is fed; checks what MAX leaves unchecked and copies nothing unasked."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tidemill.driver.buffer import Buffer
+from tidemill.driver.device import CPU, Device
 from tidemill.dtype import DType
 from tidemill.engine.conversion import to_ort_value
 from tidemill.engine.fit import fits
@@ -17,12 +18,15 @@ from tidemill.protocol.types import Array, TensorSpec
 __all__ = ["bind_weights", "did_you_mean"]
 
 
-def bind_weights(specs: Mapping[str, TensorSpec], registry: Mapping[str, Any]) -> dict[str, Any]:
-    """OrtValues by the weights' names in the model that share the registry's memory.
+def bind_weights(
+    specs: Mapping[str, TensorSpec], registry: Mapping[str, Any], device: Device | None = None
+) -> dict[str, Any]:
+    """OrtValues by the weights' names in the model that share the registry's memory, or are copies on an accelerator.
 
     Args:
         specs: The weights of a graph by full name; a spec has the name in the model.
         registry: Numpy arrays, Buffers or DLPack tensors by name; entries that the graph does not use are ignored.
+        device: Where the graph runs; the host if not given. Without the copy every run would bring the weights over.
 
     Raises:
         ValueError: A weight is missing, is no tensor, is not contiguous, or has another shape or dtype.
@@ -33,7 +37,8 @@ def bind_weights(specs: Mapping[str, TensorSpec], registry: Mapping[str, Any]) -
         raise ValueError(
             f"Weight {missing[0]!r} is not in the weights registry.{did_you_mean(missing[0], registry)}{others}"
         )
-    return {spec.name: to_ort_value(_checked(name, spec, _to_array(registry[name]))) for name, spec in specs.items()}
+    arrays = {spec.name: _checked(name, spec, _to_array(registry[name])) for name, spec in specs.items()}
+    return {name: to_ort_value(array, device or CPU()) for name, array in arrays.items()}
 
 
 def did_you_mean(name: str, registry: Mapping[str, Any]) -> str:

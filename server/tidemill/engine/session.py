@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ import numpy as np
 from tidemill.dtype import DType
 from tidemill.engine.conversion import decode_strings, encode_strings, from_ort_value, is_native, to_ort_value
 from tidemill.engine.failure import explain_run
-from tidemill.engine.placement import read_placement
+from tidemill.engine.placement import Placement, read_placement
 from tidemill.engine.preload import preload
 from tidemill.engine.providers import check_available, check_providers
 from tidemill.engine.runtime import onnxruntime, warn_of_conflicts
@@ -39,7 +39,6 @@ class OrtSession:
         self.inputs = tuple(_spec(node) for node in session.get_inputs())
         self.outputs = tuple(_spec(node) for node in session.get_outputs())
         self.providers = tuple(session.get_providers())
-        self.placement = read_placement(session)
         self.threads = options.threads or available_threads()
         self._shrink_above = options.shrink_above
         self._run_options = partial(ort_run_options, onnxruntime(), self.providers, options.device)
@@ -49,6 +48,11 @@ class OrtSession:
         self._gives_arrays = all(is_native(spec.dtype) for spec in self.outputs)
         if not self._gives_arrays and DType.string in self._inputs.values():
             raise LoadFailed("ONNX Runtime's Python API cannot run a model with BYTES inputs and BF16 or FP8 outputs")
+
+    @cached_property
+    def placement(self) -> Placement:
+        """How many nodes each provider executes; counted when first asked for, as a large graph takes its time."""
+        return read_placement(self._session)
 
     def run(
         self, feed: Mapping[str, Array], weights: Mapping[str, Any] | None = None, cancel: Cancel | None = None

@@ -13,8 +13,10 @@ from tidemill.bundle.config import ModelConfig
 from tidemill.bundle.local import make_local
 from tidemill.bundle.manifest import MANIFEST_FILE
 from tidemill.bundle.stored import StoredBundle, open_bundle
+from tidemill.engine.artifact import ArtifactCache
 from tidemill.engine.batchability import BatchProof, prove_batchable
 from tidemill.engine.instance import Instance, InstanceOptions
+from tidemill.engine.profiles import DimRange
 from tidemill.engine.samples import sample_feed
 from tidemill.errors import TidemillError
 from tidemill.repository.running import RunningModel
@@ -38,14 +40,32 @@ def open_version(folder: Path) -> StoredBundle:
     return open_foreign(folder)
 
 
-def open_instance(folder: Path, config: ModelConfig) -> Instance:
+def open_instance(folder: Path, config: ModelConfig, artifacts: ArtifactCache | None = None) -> Instance:
     """Load a version's graph as its configuration says; weights that lie elsewhere are fetched first.
+
+    Args:
+        folder: The version's folder.
+        config: The content of model.yaml.
+        artifacts: Where optimised graphs are kept; None to optimise at every load.
 
     Raises:
         LoadFailed: It cannot be fetched or loaded, or not on the providers asked for.
-        ConfigError: A provider is unknown.
+        ConfigError: A provider or one of its options is unknown.
     """
-    return Instance.open(make_local(open_version(folder)), InstanceOptions(config.providers, config.threads))
+    return Instance.open(make_local(open_version(folder)), _instance_options(config, artifacts))
+
+
+def _instance_options(config: ModelConfig, artifacts: ArtifactCache | None) -> InstanceOptions:
+    return InstanceOptions(
+        providers=config.providers,
+        threads=config.threads,
+        prepack=config.prepack,
+        provider_options=config.provider_options,
+        allow_fallback=config.allow_fallback,
+        shrink_above=config.shrink_above_bytes,
+        ranges={name: DimRange(dim.min, dim.opt, dim.max) for name, dim in config.dims.items()},
+        artifacts=artifacts,
+    )
 
 
 def warm(instance: Instance, config: ModelConfig) -> BatchProof:

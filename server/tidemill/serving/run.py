@@ -13,6 +13,7 @@ from tidemill.batching.record import Observer
 from tidemill.errors import ConfigError
 from tidemill.repository.repository import Events, Repository
 from tidemill.repository.served import ModelState, ServedModel
+from tidemill.serving.changes import Changes
 from tidemill.serving.config import ServerConfig
 from tidemill.serving.grpc.server import bind, create_server
 from tidemill.serving.http.app import create_app
@@ -47,8 +48,9 @@ class Server:
             ConfigError: A repository cannot be read.
         """
         self.config = config
-        metrics = Metrics()
-        self.service = Service(Repository.open(repositories, _events(metrics)), metrics, config)
+        metrics, changes = Metrics(), Changes()
+        repository = Repository.open(repositories, _events(metrics, changes))
+        self.service = Service(repository, metrics, config, changes)
         self.http_port = 0
         self.grpc_port = 0
         self._http = HttpServer(create_app(self.service))
@@ -139,13 +141,14 @@ def _tell(server: Server) -> None:
     print(f"tidemill {state} on {server}", flush=True)
 
 
-def _events(metrics: Metrics) -> Events:
+def _events(metrics: Metrics, changes: Changes) -> Events:
     def on_state(served: ServedModel) -> None:
         metrics.model(served.name, served.version)
         metrics.set_state(served.name, served.version, served.state.value, _STATES)
         if served.state is ModelState.READY:
             metrics.loaded(served.name, served.version, served.load_seconds)
             metrics.watch_depth(served.name, served.version, lambda: served.queued)
+        changes.announce()
 
     def observer(served: ServedModel) -> Observer:
         return metrics.model(served.name, served.version).on_batch

@@ -15,6 +15,7 @@ from tidemill.protocol.types import InferRequest, InferResponse, ModelMetadata, 
 from tidemill.repository.repository import Repository
 from tidemill.repository.served import ServedModel
 from tidemill.serving.answer import finish
+from tidemill.serving.changes import Changes
 from tidemill.serving.config import ServerConfig
 from tidemill.serving.control import Control
 from tidemill.serving.log_settings import LogSettings
@@ -50,6 +51,7 @@ class Service:
         memory: The shared memory that callers registered.
         traces: Which requests leave a trace.
         logs: What the log holds.
+        changes: Announces when `ready`, `refusing` or a model's state may have changed.
     """
 
     def __init__(
@@ -57,10 +59,12 @@ class Service:
         repository: Repository,
         metrics: Metrics,
         config: ServerConfig,
+        changes: Changes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
         self.metrics = metrics
+        self.changes = changes
         self.control = Control(repository, config)
         self.memory = SharedMemory(allowed=config.system_shared_memory, limit=config.max_request_bytes)
         self.traces = TraceSettings()
@@ -71,24 +75,23 @@ class Service:
         self._loaded = False
         self._draining = False
         self._refusing = False
-        self._changed = asyncio.Event()
         metrics.watch_inflight(lambda: self._inflight)
 
     async def load(self) -> None:
         """Load and warm every model; those that fail are not ready and say why."""
         await self._repository.load_all()
         self._loaded = True
-        self.announce()
+        self.changes.announce()
 
     def drain(self) -> None:
         """Become not ready, so that nothing new is routed here, and go on serving."""
         self._draining = True
-        self.announce()
+        self.changes.announce()
 
     def refuse(self) -> None:
         """Refuse new requests; those in flight go on."""
         self._refusing = True
-        self.announce()
+        self.changes.announce()
 
     def close(self) -> None:
         """Let go of the models; what still waits in a queue fails with ShuttingDown."""
@@ -116,15 +119,6 @@ class Service:
     def refusing(self) -> bool:
         """Whether the server has come to its end and takes no more requests."""
         return self._refusing
-
-    async def readiness_changed(self) -> None:
-        """Return when `ready` or `refusing` may have changed."""
-        await self._changed.wait()
-
-    def announce(self) -> None:
-        """Wake those who wait for `readiness_changed`."""
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
 
     def server_metadata(self) -> ServerMetadata:
         """Who answers."""

@@ -14,9 +14,9 @@ from onnx import parser
 
 from tidemill.bundle.expansion import ExpansionLimits, check_expansion, function_uses
 from tidemill.bundle.fingerprint import fingerprint
+from tidemill.bundle.graphs import read_graph
 from tidemill.bundle.inline import inline_functions
 from tidemill.bundle.skeleton import Skeleton, read_skeleton
-from tidemill.bundle.graphs import read_graph
 from tidemill.bundle.wire import has_functions
 from tidemill.errors import InvalidBundle
 
@@ -128,8 +128,8 @@ def test_the_flat_model_computes_the_same(name, condition):
 def test_calls_that_the_runtime_itself_cannot_inline(model, expected):
     outputs = run(inline_functions(model_of(*model)), True)
 
-    for given, wanted in zip(outputs, expected(X), strict=True):
-        np.testing.assert_array_equal(given, wanted)
+    for found, wanted in zip(outputs, expected(X), strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 BRANCHES_BYTES = model_of(*BRANCHES).SerializeToString()

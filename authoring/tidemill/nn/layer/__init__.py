@@ -5,6 +5,7 @@ from tidemill.nn.layer.layer import Layer
 from tidemill.nn.layer.layer_list import LayerList, MissingLayer, Sequential
 from tidemill.nn.layer.loading import LoadReport
 from tidemill.nn.layer.module import Module
+from tidemill.nn.layer.packing import bundle_graphs
 
 __all__ = [
     "Layer",
@@ -14,5 +15,6 @@ __all__ = [
     "Module",
     "Sequential",
     "add_layer_hook",
+    "bundle_graphs",
     "clear_hooks",
 ]

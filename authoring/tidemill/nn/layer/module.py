@@ -6,11 +6,11 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from os import PathLike
 from typing import Any, NamedTuple, TypeVar
 
 from tidemill.bundle import Bundle
 from tidemill.driver import Buffer
+from tidemill.dtype import DType
 from tidemill.graph.graph import Graph
 from tidemill.graph.module import Module as GraphModule
 from tidemill.graph.type import Type
@@ -18,6 +18,7 @@ from tidemill.graph.weight import Weight
 from tidemill.nn.layer import loading, tracing, tree_walk
 from tidemill.nn.layer.layer import Layer
 from tidemill.nn.layer.loading import LoadReport
+from tidemill.nn.layer.packing import WeightValues, graph_parts, model_renames
 from tidemill.nn.layer.summary import summarize
 
 __all__ = ["Module"]
@@ -287,29 +288,38 @@ class Module(Layer, ABC):
     def bundle(
         self,
         *input_types: Type,
-        weights: str | PathLike[str] | Mapping[str, Any] | None = None,
+        weights: WeightValues | None = None,
         name: str | None = None,
         input_names: Sequence[str] | None = None,
         output_names: Sequence[str] | None = None,
         rename: Mapping[str, str] | None = None,
+        dtype: DType | str | None = None,
     ) -> Bundle:
         """Trace the module and pack it with its weights, ready to be written and served.
 
         Args:
             *input_types: The type of each positional argument.
-            weights: A safetensors file or another checkpoint, or arrays by full name; by default the values that were
-                loaded.
+            weights: The path or URL of a checkpoint, or arrays by full name; by default the values that were loaded.
             name: The model's name; the class's qualified name by default.
             input_names: As in `trace`.
             output_names: As in `trace`.
-            rename: Full weight name to the key in the checkpoint, where the two differ.
+            rename: Full weight name to the key in the checkpoint, where the two differ; patterns as in
+                `tidemill.weights.rename`.
+            dtype: What floats of a checkpoint are converted to where the module declares it; None never converts.
 
         Raises:
             ValueError: The module returns nothing, or `weights` is left out and a weight has no value.
         """
         graph = self.trace(*input_types, name=name, input_names=input_names, output_names=output_names)
-        values = self.state_dict(auto_initialize=False) if weights is None else weights
-        return tracing.pack(graph, values, source=type(self), rename=rename or {}, tied=self._tied_names())
+        return Bundle(
+            name=graph.name,
+            graphs=graph_parts({"main": graph}),
+            weights=self.state_dict(auto_initialize=False) if weights is None else weights,
+            rename=model_renames({"main": graph}, rename or {}),
+            tied=self._tied_names(),
+            source=f"{type(self).__module__}.{type(self).__qualname__}",
+            dtype=dtype,
+        )
 
     def build_subgraph(self, name: str, inputs: Sequence[Any], weight_prefix: str = "") -> Graph:
         """Trace the module into a subgraph of the graph being traced; `ops.call` calls it.

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidemill import tree
-from tidemill.bundle import Bundle, GraphPart
 from tidemill.graph.graph import Graph
 from tidemill.graph.module import Module as GraphModule
 from tidemill.graph.naming import Naming
@@ -19,7 +18,7 @@ from tidemill.nn.layer.tree_walk import owned_weights, walk_modules
 if TYPE_CHECKING:
     from tidemill.nn.layer.module import Module
 
-__all__ = ["Session", "TraceOptions", "build_subgraph", "holds_modules", "pack", "trace"]
+__all__ = ["Session", "TraceOptions", "build_subgraph", "holds_modules", "trace"]
 
 _Loaded_co = TypeVar("_Loaded_co", covariant=True)
 
@@ -85,23 +84,6 @@ def build_subgraph(module: Module, name: str, inputs: Sequence[Any], weight_pref
             "their full names."
         )
     return sub
-
-
-def pack(graph: Graph, weights: Any, *, source: type, rename: Mapping[str, str], tied: Mapping[str, str]) -> Bundle:
-    """A bundle of one graph; see `Module.bundle`."""
-    from tidemill.graph.export import to_model  # onnx is slow to import and not needed for tracing
-
-    if not graph.body.outputs:
-        raise ValueError(f"{source.__name__}.__call__ returns nothing, so there is nothing to serve")
-    part = GraphPart(to_model(graph), graph.input_specs, graph.output_specs)
-    return Bundle(
-        name=graph.name,
-        graphs={"main": part},
-        weights=weights,
-        rename={spec.name: rename.get(name, name) for name, spec in graph.weight_specs.items()},
-        tied=tied,
-        source=f"{source.__module__}.{source.__qualname__}",
-    )
 
 
 def holds_modules(value: object) -> bool:

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
-from tidemill.errors import InvalidArgument, TidemillError, Unsupported
+from tidemill.errors import InvalidArgument, Unsupported
 from tidemill.protocol import rpc
 from tidemill.protocol.metadata import format_index, format_model_metadata, format_server_metadata
-from tidemill.protocol.status import status_of
+from tidemill.serving.grpc.call import Answer, Context, answered, read_message, write_message
+from tidemill.serving.grpc.control import ControlAnswers
+from tidemill.serving.grpc.stream import Stream
 from tidemill.serving.service import Service
 
 __all__ = ["inference_handlers"]
 
-_LOG = logging.getLogger("tidemill.grpc")
-
-Context: TypeAlias = Any
-Answer: TypeAlias = Callable[[bytes, Context], Awaitable[Any]]
-
 
 def inference_handlers(service: Service) -> Any:
-    """A generic handler for every RPC of the protocol; those that are not offered say so."""
-    answers = _Answers(service).by_name()
-    handlers = {}
-    for method in rpc.METHODS:
-        answer = answers.get(method.name, _not_offered(method.name))
-        if method.streaming:
-            handlers[method.name] = grpc.stream_stream_rpc_method_handler(_refused_stream(answer))
-        else:
-            handlers[method.name] = grpc.unary_unary_rpc_method_handler(_answered(answer))
+    """A generic handler for every RPC of the protocol."""
+    answers = _Answers(service).by_name() | ControlAnswers(service).by_name()
+    handlers = {
+        method.name: grpc.stream_stream_rpc_method_handler(Stream(service).handle)
+        if method.streaming
+        else grpc.unary_unary_rpc_method_handler(answered(answers[method.name]))
+        for method in rpc.METHODS
+    }
     return grpc.method_handlers_generic_handler(rpc.SERVICE, handlers)
 
 
 class _Answers:
-    """The offered RPCs, each from the request's bytes to the response message."""
+    """The RPCs that run models and tell about them, each from the request's bytes to the response message."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -49,90 +42,56 @@ class _Answers:
             "ServerMetadata": self._server_metadata,
             "ModelReady": self._model_ready,
             "ModelMetadata": self._model_metadata,
+            "ModelConfig": self._model_config,
+            "ModelStatistics": self._model_statistics,
             "ModelInfer": self._model_infer,
             "RepositoryIndex": self._repository_index,
         }
 
     async def _server_live(self, _data: bytes, _context: Context) -> Any:
-        return _response("ServerLive", live=True)
+        return write_message("ServerLive", live=True)
 
     async def _server_ready(self, _data: bytes, _context: Context) -> Any:
-        return _response("ServerReady", ready=self._service.ready)
+        return write_message("ServerReady", ready=self._service.ready)
 
     async def _server_metadata(self, _data: bytes, _context: Context) -> Any:
-        return _response("ServerMetadata", **format_server_metadata(self._service.server_metadata()))
+        return write_message("ServerMetadata", **format_server_metadata(self._service.server_metadata()))
 
     async def _model_ready(self, data: bytes, _context: Context) -> Any:
-        request = _request("ModelReady", data)
+        request = read_message("ModelReady", data)
         reason = self._service.model_not_ready_reason(request.name, request.version)
-        return _response("ModelReady", ready=not reason)
+        return write_message("ModelReady", ready=not reason)
 
     async def _model_metadata(self, data: bytes, _context: Context) -> Any:
-        request = _request("ModelMetadata", data)
+        request = read_message("ModelMetadata", data)
         metadata = self._service.model_metadata(request.name, request.version)
-        return _response("ModelMetadata", **format_model_metadata(metadata))
+        return write_message("ModelMetadata", **format_model_metadata(metadata))
+
+    async def _model_config(self, data: bytes, _context: Context) -> Any:
+        request = read_message("ModelConfig", data)
+        config = self._service.model_config(request.name, request.version)
+        return rpc.document_to_message("ModelConfigResponse", {"config": config})
+
+    async def _model_statistics(self, data: bytes, _context: Context) -> Any:
+        request = read_message("ModelStatistics", data)
+        statistics = self._service.statistics(request.name, request.version)
+        return rpc.document_to_message("ModelStatisticsResponse", {"model_stats": statistics})
 
     async def _model_infer(self, data: bytes, context: Context) -> Any:
-        request = self._parsed_infer(data)
-        with self._service.track("grpc", request.model_name, request.model_version):
-            response = await self._service.infer(rpc.request_from_message(request), context.time_remaining())
-            return rpc.response_to_message(response)
+        message = self._parsed_infer(data)
+        with self._service.track("grpc", message.model_name, message.model_version):
+            request = rpc.request_from_message(message, self._service.memory.reader())
+            return rpc.response_to_message(await self._service.infer(request, context.time_remaining()))
 
     async def _repository_index(self, data: bytes, _context: Context) -> Any:
-        request = _request("RepositoryIndex", data)
+        request = read_message("RepositoryIndex", data)
         if request.repository_name:
             raise Unsupported("repositories have no names here; leave repository_name empty")
-        return _response("RepositoryIndex", models=format_index(self._service.index(request.ready)))
+        return write_message("RepositoryIndex", models=format_index(self._service.index(request.ready)))
 
     def _parsed_infer(self, data: bytes) -> Any:
         try:
-            return _request("ModelInfer", data)
+            return read_message("ModelInfer", data)
         except InvalidArgument as error:
             self._service.metrics.unknown.on_request("grpc", error.code, 0.0)
             raise
-
-
-_METHODS = {method.name: method for method in rpc.METHODS}
-
-
-def _request(method: str, data: bytes) -> Any:
-    try:
-        return _METHODS[method].request.FromString(data)
-    except DecodeError as error:
-        raise InvalidArgument(f"the request is no {method}Request: {error}") from None
-
-
-def _response(method: str, **fields: Any) -> Any:
-    return _METHODS[method].response(**fields)
-
-
-def _answered(answer: Answer) -> Callable[[bytes, Context], Awaitable[bytes]]:
-    async def handle(data: bytes, context: Context) -> bytes:
-        try:
-            message = await answer(data, context)
-            return bytes(message.SerializeToString())
-        except TidemillError as error:
-            code, text = grpc.StatusCode[status_of(error).grpc], str(error)
-        except Exception as error:
-            _LOG.error("a request failed unexpectedly", exc_info=error)
-            code, text = grpc.StatusCode.INTERNAL, "internal error; the server's log has the details"
-        await context.abort(code, text)
-        raise AssertionError("abort always raises")
-
-    return handle
-
-
-def _refused_stream(answer: Answer) -> Callable[[Any, Context], Awaitable[None]]:
-    unary = _answered(answer)
-
-    async def handle(_requests: Any, context: Context) -> None:
-        await unary(b"", context)
-
-    return handle
-
-
-def _not_offered(name: str) -> Answer:
-    async def answer(_data: bytes, _context: Context) -> Any:
-        raise Unsupported(f"this server does not offer {name}")
-
-    return answer
