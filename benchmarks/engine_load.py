@@ -30,7 +30,6 @@ MATRICES = {"wq": (1, 1), "wk": (1, 1), "wv": (1, 1), "wo": (1, 1), "up": (1, 4)
 
 
 def write_bundle(folder: Path, layers: int, width: int) -> None:
-    import onnx
     from onnx import TensorProto, helper, parser
 
     from tidemill.bundle import Bundle, GraphPart
@@ -39,7 +38,8 @@ def write_bundle(folder: Path, layers: int, width: int) -> None:
 
     shapes = {name: tuple(width * factor for factor in factors) for name, factors in MATRICES.items()}
     shapes |= {"s": (width,), "b": (width,)}
-    text = f'<ir_version: 10, opset_import: ["" : 21, "f" : 1]> g (float[n, t, {width}] x) => (float[n, t, {width}] y) {{ y = Identity (x) }}\n'
+    signature = f"g (float[n, t, {width}] x) => (float[n, t, {width}] y) {{ y = Identity (x) }}"
+    text = f'<ir_version: 10, opset_import: ["" : 21, "f" : 1]> {signature}\n'
     model = parser.parse_model(text + BLOCK)
     del model.graph.node[:]
     rng, weights = np.random.default_rng(0), {}
@@ -54,7 +54,6 @@ def write_bundle(folder: Path, layers: int, width: int) -> None:
         node = helper.make_node("block", [source, *names.values()], [target], f"layers.{layer}", domain="f")
         model.graph.node.append(node)
     x, y = (TensorSpec(name, DType.float32, ("n", "t", width)) for name in "xy")
-    assert onnx.__version__
     Bundle("stack", {"main": GraphPart(model, (x,), (y,))}, weights).write(folder)
 
 
@@ -105,18 +104,17 @@ def report(layers: int, width: int, rounds: int) -> None:
         write_bundle(folder, layers, width)
         size = (folder / "weights.safetensors").stat().st_size
         np.array([width]).tofile(folder / "width")
-        measure_cached = best(folder, "cached", True, 1)  # compiles
-        print(
-            f"{layers} layers of width {width}, {size / 1e6:.0f} MB; first load with a cache {measure_cached['load']:.2f} s"
-        )
+        first = best(folder, "cached", True, 1)  # compiles
+        print(f"{layers} layers of width {width}, {size / 1e6:.0f} MB; first load with a cache {first['load']:.2f} s")
         for prepack in (True, False):
             base = best(folder, "runtime", prepack, rounds)
             for way in ("runtime", "plain", "cached"):
                 found = base if way == "runtime" else best(folder, way, prepack, rounds)
-                ratios = {key: found[key] / base[key] for key in ("load", "cpu", "run")}
+                load, cpu, run = (found[key] / base[key] for key in ("load", "cpu", "run"))
+                setting = f"prepack {'on ' if prepack else 'off'} {way:8}"
                 print(
-                    f"  prepack {'on ' if prepack else 'off'} {way:8} load {found['load'] * 1e3:7.1f} ms = {ratios['load']:.2f}"
-                    f"  cpu {ratios['cpu']:.2f}  run {ratios['run']:.2f}  private {found['memory'] / size:.2f} of weights"
+                    f"  {setting} load {found['load'] * 1e3:7.1f} ms = {load:.2f}  cpu {cpu:.2f}  run {run:.2f}"
+                    f"  private {found['memory'] / size:.2f} of weights"
                 )
 
 

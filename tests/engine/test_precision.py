@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tidemill.bundle import Bundle, GraphPart, open_bundle
+from tidemill.bundle.embedded import load_flat, split_weights
 from tidemill.dtype import DType
 from tidemill.engine import Instance, InstanceOptions, QuantizeOptions, quantize_bundle
 from tidemill.engine.precision import compare
@@ -98,6 +99,23 @@ def test_a_model_without_large_weights_is_not_passed_off_as_quantized(tmp_path, 
 
     with pytest.raises(ConfigError, match=f"{kind} changes nothing"):
         quantize_bundle(bundle, tmp_path / "2", QuantizeOptions(kind))
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_graphs_over_one_set_of_weights_stay_so(stack, tmp_path, kind):
+    model = load_flat(stack, "model.onnx")
+    weights = split_weights(model)
+    part = GraphPart(model, stack.inputs, stack.outputs)
+    bundle = Bundle("two", {"main": part, "again": part}, weights).write(tmp_path / "two")
+
+    report = quantize_bundle(bundle, tmp_path / "q", QuantizeOptions(kind, max_error=0.9))
+
+    written = open_bundle(tmp_path / "q")
+    assert [graph.graph for graph in report.graphs] == ["main", "again"]
+    answers = [Instance.open(written, graph=key).run({"x": X})["y"] for key in ("main", "again")]
+    np.testing.assert_array_equal(*answers)
+    with pytest.raises(ConfigError, match="has no graph 'third'; there are main, again"):
+        Instance.open(written, graph="third")
 
 
 F32, I64 = TensorSpec("y", DType.float32, ("n",)), TensorSpec("y", DType.int64, ("n",))

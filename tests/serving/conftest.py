@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import onnx
 import pytest
 import pytest_asyncio
+from onnx import helper
 
+from tidemill.bundle import Bundle, GraphPart
+from tidemill.dtype import DType
+from tidemill.protocol import TensorSpec
 from tidemill.serving import Server, ServerConfig
 
 StartServer = Callable[..., Awaitable[Server]]
@@ -55,3 +60,29 @@ async def connect() -> AsyncIterator[Callable[[Server], httpx.AsyncClient]]:
     yield connect
     for client in clients:
         await client.aclose()
+
+
+@pytest.fixture(scope="session")
+def identity_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model for every element type that answers what it was sent: `identity_<DType>`, x to y, of shape [n, k]."""
+    repository = tmp_path_factory.mktemp("identities")
+    for dtype in DType:
+        inputs, outputs = (TensorSpec(name, dtype, ("n", "k")) for name in "xy")
+        infos = [helper.make_tensor_value_info(spec.name, dtype.onnx, ["n", "k"]) for spec in (inputs, outputs)]
+        node = helper.make_node("Identity", ["x"], ["y"])
+        graph = helper.make_graph([node], "main", infos[:1], infos[1:])
+        model: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        part = GraphPart(model, (inputs,), (outputs,))
+        Bundle("identity", {"main": part}).write(repository / f"identity_{dtype.name}" / "1")
+    return repository
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def open_server(all_models: Path, identity_models: Path) -> AsyncIterator[Server]:
+    """One server with every model, on which everything is allowed that is off by default."""
+    config = ServerConfig(http_port=0, grpc_port=0, system_shared_memory=True, model_control="explicit")
+    server = Server([all_models, identity_models], config)
+    await server.start()
+    await server.load()
+    yield server
+    await server.stop()

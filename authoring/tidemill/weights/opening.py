@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 
+import numpy as np
+
 from tidemill.weights.cache import Cache
 from tidemill.weights.cached_store import CachedStore
 from tidemill.weights.checkpoint import Checkpoint
@@ -46,8 +48,8 @@ def open_checkpoint(
     """Open a checkpoint wherever it lies and whatever wrote it.
 
     Args:
-        place: A path or URL of a safetensors file, an `*.index.json` over several, a GGUF file or a PyTorch checkpoint;
-            or a local folder with one of the former two.
+        place: A path or URL of a safetensors file, an `*.index.json` over several, a GGUF file, a PyTorch checkpoint
+            or a .npz; or a local folder with one of the former two.
         rename: Wanted name to the key in the files, with patterns as in `tidemill.weights.rename`.
         cache: Where remote files are kept; the user's cache by default.
 
@@ -61,7 +63,7 @@ def open_checkpoint(
         return _open_local(Path(place), rename or {}, Path(place).suffix)
     url = fspath(place)
     store, name = CachedStore(cache or Cache.from_environment(), url), file_name(url)
-    if Path(name).suffix in (".gguf", *TORCH_SUFFIXES):
+    if Path(name).suffix in (".gguf", ".npz", *TORCH_SUFFIXES):
         return _open_local(store.file(name).path, rename or {}, Path(name).suffix)
     return Checkpoint(store, [name], rename=rename)
 
@@ -71,4 +73,6 @@ def _open_local(path: Path, rename: Mapping[str, str], suffix: str) -> Mapping[s
         return Renamed(GgufFile(path), rename)
     if suffix in TORCH_SUFFIXES:
         return Renamed(read_torch(path), rename)
+    if suffix == ".npz":
+        return Renamed(np.load(path, allow_pickle=False), rename)
     return Checkpoint.open(path, rename=rename)

@@ -6,7 +6,7 @@ import pickletools
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
-__all__ = ["build_tree"]
+__all__ = ["Attributes", "build_tree"]
 
 _MARK = object()
 _SINGLE = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "MARK": _MARK, "EMPTY_TUPLE": ()}
@@ -16,6 +16,10 @@ _PUTS = {"PUT", "BINPUT", "LONG_BINPUT"}
 _GETS = {"GET", "BINGET", "LONG_BINGET"}
 
 
+class Attributes(dict[str, Any]):
+    """What is kept of an object: its attributes by name."""
+
+
 def build_tree(
     content: BinaryIO, allowed: Mapping[str, Any], resolve: Callable[[Any], Any] = lambda identity: identity
 ) -> Any:
@@ -23,7 +27,8 @@ def build_tree(
 
     Args:
         content: Read up to the end of the pickle.
-        allowed: What stands for a dotted name; what is callable may be called with the pickle's arguments.
+        allowed: What stands for a dotted name, or for all names of a package, "package.*"; what is callable may be
+            called with the pickle's arguments.
         resolve: What stands for a persistent identity.
 
     Raises:
@@ -110,17 +115,23 @@ class _Builder:
             raise ValueError(f"its pickle calls {made_by!r}, which is not allowed")
         self.stack.append(made_by(*arguments))
 
+    def _do_newobj(self, _: Any) -> None:
+        self._do_reduce(None)
+
     def _do_build(self, _: Any) -> None:
-        # Attributes of an OrderedDict; dicts have none.
-        self.stack.pop()
+        state = self.stack.pop()
+        # An OrderedDict is given some too, which a dict has no place for.
+        if isinstance(self.stack[-1], Attributes):
+            self.stack[-1].update(state)
 
     def _do_binpersid(self, _: Any) -> None:
         self.stack.append(self._resolve(self.stack.pop()))
 
     def _named(self, name: str) -> Any:
-        if name not in self._allowed:
-            raise ValueError(f"its pickle names {name}, which is not allowed; save only the state dict's tensors")
-        return self._allowed[name]
+        for known in (name, f"{name.partition('.')[0]}.*"):
+            if known in self._allowed:
+                return self._allowed[known]
+        raise ValueError(f"its pickle names {name}, which is not allowed; save only the state dict's tensors")
 
     def _since_mark(self) -> list[Any]:
         begin = len(self.stack) - 1 - self.stack[::-1].index(_MARK)

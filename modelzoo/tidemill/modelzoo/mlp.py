@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from tidemill import nn
 from tidemill.dtype import DType
 from tidemill.graph import DeviceRef, TensorType, TensorValue, Weight, ops
+from tidemill.modelzoo.zoo_model import Inputs
 
-__all__ = ["MLP", "build"]
+__all__ = ["MLP", "build", "example_inputs"]
 
 
 class Linear(nn.Module):
@@ -39,12 +41,17 @@ class MLP(nn.Module):
         return self.down(ops.silu(self.gate(x)) + self.up(x))
 
 
-def build(repository: Path) -> None:
-    """Write `repository/mlp/1`; the weights are random numbers from a fixed seed."""
+def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
+    """Write `repository/mlp/1`; by default the weights are random numbers from a fixed seed."""
     model = MLP()
     random = np.random.default_rng(0)
     model.load_state_dict(
         {name: random.standard_normal(value.shape, np.float32) for name, value in model.state_dict().items()}
     )
     input_type = TensorType(DType.float32, ["batch", 10], DeviceRef.CPU())
-    model.bundle(input_type, name="mlp").write(repository / "mlp" / "1")
+    model.bundle(input_type, weights=weights, name="mlp").write(repository / "mlp" / "1")
+
+
+def example_inputs() -> Inputs:
+    """Ten ones."""
+    return {"x": np.ones((1, 10), np.float32)}

@@ -73,9 +73,7 @@ def _header(view: memoryview, name: str) -> tuple[tuple[int, ...], bool, np.dtyp
     # numpy's own reader evaluates the header as Python; its few forms need no evaluation.
     found = [pattern.findall(text) for pattern in (_DESCR, _ORDER, _SHAPE)]
     if any(len(matches) != 1 for matches in found):
-        raise InvalidArgument(
-            f"{name}: the .npy header is {text.strip()[:200]!r}, expected descr, fortran_order and shape"
-        )
+        raise InvalidArgument(f"{name}: the .npy header {text[:200]!r} has no plain descr, fortran_order and shape")
     (descr,), (order,), (dims,) = found
     try:
         dtype = np.dtype(descr)

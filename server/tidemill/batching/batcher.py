@@ -67,7 +67,7 @@ class Batcher:
         self._unfinished: set[asyncio.Future[Any]] = set()
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
-        self._stopping = False
+        self._stopping = self._hurrying = False
 
     @property
     def queued(self) -> int:
@@ -114,9 +114,14 @@ class Batcher:
     async def drain(self) -> None:
         """Take no more requests, run those that wait without delay, and return when the last run has ended."""
         self._stopping = True
-        self._schedule(asyncio.get_running_loop())
+        self.hurry()
         while self._unfinished:
             await asyncio.wait(self._unfinished)
+
+    def hurry(self) -> None:
+        """From now on let nobody wait for company, whatever the queue delay."""
+        self._hurrying = True
+        self._schedule(asyncio.get_running_loop())
 
     def close(self) -> None:
         """Take no more requests and fail those that wait; runs under way end and answer by themselves."""
@@ -131,15 +136,14 @@ class Batcher:
         waits = (urgency or Urgency()).patience(options.of_level(level))
         pending = Pending(feed, rows, self._key(feed, rows), now, asyncio.get_running_loop().create_future(), level)
         pending.expires = now + waits
-        if options.ragged:
-            pending.length = options.ragged.length(feed)
+        pending.length = options.length(feed)
         return pending
 
     def _key(self, feed: Feed, rows: int) -> Key:
         if not self._options.max_batch_size:
             return ()
         ragged = self._options.ragged
-        return batch_key(feed, rows, ragged.inputs if ragged else None)
+        return batch_key(feed, rows, ragged.inputs if ragged and ragged.joins else None)
 
     def _enqueue(self, pending: Pending, deadline: float | None) -> asyncio.Future[Feed]:
         self._queue.put(pending)
@@ -176,7 +180,7 @@ class Batcher:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
         while self._idle:
-            group = self._queue.take(self._clock(), hurry=self._stopping)
+            group = self._queue.take(self._clock(), hurry=self._hurrying)
             if not group:
                 self._sleep(loop)
                 break

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidemill.batching.pending import Feed
 from tidemill.batching.ragged import Ragged
 from tidemill.errors import ConfigError
 
@@ -56,6 +58,7 @@ class BatchingOptions:
         preserve_ordering: Whether answers are given in the order in which requests came.
         split_oversize: Whether a request of more than `max_batch_size` rows is run in parts instead of refused.
         ragged: How requests of different lengths are padded together; None if only equal shapes are joined.
+        sized_by: Without `ragged`: the input whose values per row are a request's length; "" if all are of one size.
     """
 
     max_batch_size: int = 32
@@ -70,6 +73,7 @@ class BatchingOptions:
     preserve_ordering: bool = False
     split_oversize: bool = False
     ragged: Ragged | None = None
+    sized_by: str = ""
 
     def __post_init__(self) -> None:
         _check_not_negative(self, "max_batch_size", "max_queue_delay", "inline_below")
@@ -88,6 +92,12 @@ class BatchingOptions:
     def effective_level(self, priority: int) -> int:
         """The level that a request's `priority` means; 0 and numbers out of range mean the default one."""
         return priority if 1 <= priority <= self.priority_levels else self.default_level
+
+    def length(self, feed: Feed) -> int:
+        """What a request's run time depends on beside its rows."""
+        if self.ragged:
+            return self.ragged.length(feed)
+        return math.prod(feed[self.sized_by].shape[1:]) if self.sized_by else 0
 
     def _check_order(self) -> None:
         if not self.preserve_ordering:

@@ -23,12 +23,14 @@ class Ragged:
         pads: What an input is filled up with, by name; zero (or the empty string) if not given.
         mask: An input of shape [rows, length] that no caller sends, with its dtype: it is 1 where a row has a value
             of its own and 0 where it was filled up. None if the model has no such input or callers send it.
+        joins: Whether different lengths are joined at all, or each only with its like.
     """
 
     inputs: Mapping[str, tuple[int, ...]]
     outputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     pads: Mapping[str, Any] = field(default_factory=dict)
     mask: tuple[str, np.dtype[Any]] | None = None
+    joins: bool = True
 
     def length(self, feed: Feed) -> int:
         """The request's size of the varying axis."""

@@ -59,7 +59,7 @@ def resolve_provider(name: str) -> str:
         return _ALL[name]
     except KeyError:
         close = get_close_matches(name, [*_ALL, *_ALL.values()], n=1)
-        hint = f", did you mean {close[0]!r}?" if close else ""
+        hint = f", did you mean {close[0]!r}?" if close else "."
         raise ConfigError(f"unknown provider {name!r}{hint} Known are {', '.join(_ALL)}") from None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tidemill.repository.bringup import Events
+from tidemill.repository.control import RepositoryControl
 from tidemill.repository.layout import ModelFolder, scan
-from tidemill.repository.repository import Events, Repository
+from tidemill.repository.repository import Repository
 from tidemill.repository.served import ModelState, ServedModel
 
-__all__ = ["Events", "ModelFolder", "ModelState", "Repository", "ServedModel", "scan"]
+__all__ = ["Events", "ModelFolder", "ModelState", "Repository", "RepositoryControl", "ServedModel", "scan"]

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from tidemill.errors import ConfigError
 
-__all__ = ["CONFIG_FILE", "ModelFolder", "name_fault", "scan", "scan_model"]
+__all__ = ["CONFIG_FILE", "TRITON_CONFIG_FILE", "ModelFolder", "find_folder", "name_fault", "scan", "scan_model"]
 
 CONFIG_FILE = "model.yaml"
+TRITON_CONFIG_FILE = "config.pbtxt"
 _BUNDLE_FILES = ("bundle.json", "model.onnx")
 _MAX_NAME = 200
 _VERSION = re.compile(r"[1-9][0-9]{0,17}")
@@ -60,6 +61,20 @@ def scan(repositories: Sequence[Path]) -> tuple[ModelFolder, ...]:
                 raise ConfigError(f"model {model.name!r} is in two places: {found[model.name].path} and {model.path}")
             found[model.name] = model
     return tuple(found[name] for name in sorted(found))
+
+
+def find_folder(repositories: Sequence[Path], name: str) -> ModelFolder | None:
+    """The folder of one model; None if no repository has it. Nothing is looked up for a name that cannot be one.
+
+    Raises:
+        ConfigError: Two repositories hold it.
+    """
+    if name_fault(name):
+        return None
+    paths = [path for repository in repositories if (path := repository / name).is_dir() and _is_model(path)]
+    if len(paths) > 1:
+        raise ConfigError(f"model {name!r} is in two places: {paths[0]} and {paths[1]}")
+    return scan_model(paths[0]) if paths else None
 
 
 def scan_model(path: Path) -> ModelFolder:

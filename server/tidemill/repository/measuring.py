@@ -14,12 +14,12 @@ __all__ = ["LENGTHS", "ROWS", "best_rows", "measure"]
 _Runner: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 _MakeFeed: TypeAlias = Callable[[int, int], Mapping[str, Array]]
 
-ROWS = (1, 2, 4, 8, 16, 32)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 LENGTHS = (4, 8, 16, 32, 64, 128, 256)
 
 _SECONDS = 1.5
 """What all measurements of a model may take together."""
-_LONGEST = 0.1
+_LONGEST = 0.05
 """Seconds of a run above which no larger ones are tried: they take in proportion longer."""
 _REPEATS = 3
 _GAIN = 0.95
@@ -42,7 +42,7 @@ def measure(
     """
     end = clock() + _SECONDS
     measured: dict[tuple[int, int], float] = {}
-    for rows, length in sorted(((r, n) for r in ROWS for n in lengths), key=lambda size: (size[0] * (size[1] or 1))):
+    for rows, length in sorted(((r, n) for r in ROWS for n in lengths), key=lambda size: size[0] * (size[1] or 1)):
         expected = _expected(measured, rows, length)
         if expected > _LONGEST or clock() + expected * (_REPEATS + 1) > end:
             continue
@@ -55,7 +55,7 @@ def measure(
 
 
 def best_rows(measured: Mapping[tuple[int, int], float]) -> int:
-    """The number of rows beyond which larger batches are no quicker per row, at the length that gains most; 1 or more."""
+    """The rows beyond which larger batches are no quicker per row, at the length that gains most; at least 1."""
     best = 1
     for (rows, length), seconds in measured.items():
         half = measured.get((rows // 2, length))

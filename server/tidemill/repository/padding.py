@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from tidemill.batching.batch import split
 from tidemill.batching.ragged import Ragged
@@ -117,7 +119,9 @@ def _check_pads(
             raise ConfigError(f"batching.ragged.pad: input {specs[name]} cannot be filled up with {value!r}")
 
 
-def _mask(config: RaggedConfig, specs: Mapping[str, TensorSpec], batch: str, dim: str) -> tuple[str, object] | None:
+def _mask(
+    config: RaggedConfig, specs: Mapping[str, TensorSpec], batch: str, dim: str
+) -> tuple[str, np.dtype[Any]] | None:
     if config.mask is None:
         return None
     spec = specs[config.mask]

@@ -1,61 +1,46 @@
-"""All served models by name and version: loaded together, found on every request, let go at the end."""
+"""All served models by name and version: loaded, found on every request, replaced under traffic, let go at the end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from tidemill.adapters.adapter import open_adapter
-from tidemill.batching.record import Observer
-from tidemill.errors import LoadFailed, ModelNotFound, ModelNotReady, VersionNotFound
-from tidemill.protocol.index import ModelIndex
-from tidemill.repository.layout import scan
-from tidemill.repository.loading import open_instance, start, warm
-from tidemill.repository.plan import Plan, make_plans
-from tidemill.repository.running import RunningModel
+from tidemill.engine.artifact import ArtifactCache
+from tidemill.errors import ConfigError, LoadFailed, ModelNotFound, Unavailable
+from tidemill.repository.bringup import BringUp, Events
+from tidemill.repository.catalogue import Catalogue
+from tidemill.repository.control import RepositoryControl
+from tidemill.repository.layout import find_folder, scan
+from tidemill.repository.renewal import Renewal
 from tidemill.repository.served import ModelState, ServedModel
+from tidemill.repository.shelf import Shelf
+from tidemill.repository.source import Source, read_source
+from tidemill.repository.upload import Upload, read_upload
 
 __all__ = ["Events", "Repository"]
 
 _LOG = logging.getLogger("tidemill.repository")
-_SHOWN = 200
-
-_INDEX_STATES = {
-    ModelState.LOADING: "LOADING",
-    ModelState.WARMING: "LOADING",
-    ModelState.READY: "READY",
-    ModelState.DRAINING: "UNLOADING",
-    ModelState.UNAVAILABLE: "UNAVAILABLE",
-    ModelState.FAILED: "UNAVAILABLE",
-}
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
-    """Who is told what.
+class Repository(Catalogue):
+    """The served models of one server, and how they change; belongs to one event loop."""
 
-    Attributes:
-        on_state: Called after every change of a model's state.
-        observer: Makes the observer of a model's batches.
-    """
-
-    on_state: Callable[[ServedModel], None] = lambda _: None
-    observer: Callable[[ServedModel], Observer | None] = lambda _: None
-
-
-class Repository:
-    """The served models of one server; belongs to one event loop."""
-
-    def __init__(self, plans: Sequence[Plan], events: Events, clock: Callable[[], float]) -> None:
-        self._events = events
-        self._clock = clock
-        self._models: dict[str, dict[str, ServedModel]] = {}
-        self._plans = [(plan, self._add(plan, events)) for plan in plans]
+    def __init__(self, paths: Sequence[Path], bring_up: BringUp, control: RepositoryControl) -> None:
+        """List what the repository folders hold; see `open`."""
+        super().__init__()
+        self._paths = tuple(paths)
+        self._control = control
+        self._renewal = Renewal(self, bring_up)
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._seen: dict[str, object] = {}
+        for folder in scan(self._paths):
+            self.shelves[folder.name] = Shelf(read_source(folder), wanted=control.starts(folder.name))
+        for shelf in self.shelves.values():
+            self._renewal.show(shelf)
 
     @classmethod
     def open(
@@ -63,127 +48,166 @@ class Repository:
         paths: Sequence[Path],
         events: Events | None = None,
         clock: Callable[[], float] = time.monotonic,
+        control: RepositoryControl | None = None,
+        artifacts: ArtifactCache | None = None,
     ) -> Repository:
-        """List what the repository folders hold; every model is LOADING until `load_all`.
+        """List what the repository folders hold; every model to be served is LOADING until `load_all`.
+
+        Args:
+            paths: The repositories; no model may be in two of them.
+            events: Who is told of states and batches.
+            clock: Seconds; deadlines are given in it.
+            control: Which models are loaded when.
+            artifacts: Where optimised graphs are kept.
 
         Raises:
-            ConfigError: A path is no repository, or two hold the same model.
+            ConfigError: A path is no repository, two hold the same model, or one to start with is in none.
         """
-        return cls(make_plans(scan(paths)), events or Events(), clock)
+        control = control or RepositoryControl()
+        repository = cls(paths, BringUp(events or Events(), clock, artifacts), control)
+        if unknown := set(control.start or ()) - set(repository.names()):
+            raise ConfigError(f"no repository holds the model {sorted(unknown)[0]!r}, which is to be loaded")
+        return repository
 
     async def load_all(self) -> None:
-        """Load and warm every model; one that fails keeps its reason and disturbs no other."""
-        # A model that is run by a base finds it loaded.
-        for derived in (False, True):
-            entries = [entry for entry in self._plans if (entry[0].base is not None) is derived]
-            await asyncio.gather(*(self._load(plan, served) for plan, served in entries))
+        """Load and warm every model to be served; one that fails keeps its reason and disturbs no other."""
+        wanted = [name for name, shelf in self.shelves.items() if shelf.wanted]
+        roots = dict.fromkeys(self.root(name) for name in wanted)
+        await asyncio.gather(*(self._renew(root) for root in roots))
 
-    def find(self, name: str, version: str = "") -> ServedModel:
-        """A model in whatever state; without a version the newest ready one, or the newest if none is.
+    async def load(
+        self, name: str, config: Mapping[str, Any] | None = None, files: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Load a model, or load it again if its folder has changed; return when the new one serves.
+
+        Args:
+            name: The model.
+            config: To be used instead of what lies in its folder, until it is loaded again: the fields of model.yaml
+                or of Triton's ModelConfig.
+            files: To be used instead of its folder, by path; need a config beside them.
+
+        Raises:
+            ModelNotFound: No repository holds it.
+            InvalidArgument: The config or the files are wrong.
+            LoadFailed: It cannot be loaded; what was served before goes on serving.
+            Unavailable: The repositories are watched.
+        """
+        self._refuse_if_polling()
+        upload = await asyncio.to_thread(read_upload, name, config, files)
+        source = await asyncio.to_thread(self._find_source, name, upload)
+        if faults := await self._change(source, upload):
+            raise LoadFailed(f"model {name!r} cannot be loaded: {'; '.join(faults)}")
+
+    async def unload(self, name: str, dependents: bool = False) -> None:
+        """Take a model out of service: new requests are refused at once, those that were taken are answered first.
+
+        Args:
+            name: The model; those that it runs go with it.
+            dependents: Whether its base goes too, unless that runs other models that are served.
 
         Raises:
             ModelNotFound: There is no such model.
-            VersionNotFound: There is, but not this version of it.
+            Unavailable: The repositories are watched.
         """
-        versions = self._models.get(name)
-        if versions is None:
-            raise ModelNotFound(self._unknown_model(name))
-        if not version:
-            ready = (served for served in versions.values() if served.state is ModelState.READY)
-            return next(ready, next(iter(versions.values())))
-        if version not in versions:
-            listed = ", ".join(filter(None, versions)) or "none"
-            raise VersionNotFound(f"model {name!r} has no version {version[:_SHOWN]!r}; it has {listed}")
-        return versions[version]
+        self._refuse_if_polling()
+        if name not in self.shelves:
+            raise ModelNotFound(self.unknown_model(name))
+        await self._withdraw(name, dependents=dependents)
 
-    def get(self, name: str, version: str = "") -> ServedModel:
-        """A model that is ready.
+    async def watch(self) -> None:
+        """Look for changes for ever, at the pace that `RepositoryControl` sets."""
+        while True:
+            await asyncio.sleep(self._control.poll_seconds)
+            await self.poll()
 
-        Raises:
-            NotFound: There is no such model or version.
-            ModelNotReady: It is loading, has failed or is being let go; the message says which and why.
-        """
-        served = self.find(name, version)
-        if served.state is not ModelState.READY:
-            raise ModelNotReady(served.not_ready_reason())
-        return served
-
-    def names(self) -> list[str]:
-        """The names of all models, in order."""
-        return list(self._models)
-
-    def ready_versions(self, name: str) -> tuple[str, ...]:
-        """The versions of a model that are ready, oldest first; none for an unknown model."""
-        versions = self._models.get(name, {})
-        return tuple(reversed([key for key, served in versions.items() if served.state is ModelState.READY]))
-
-    def not_ready_reason(self) -> str:
-        """Why not every model is ready; "" if all are. A repository without models is not ready."""
-        if not self._models:
-            return "there are no models to serve"
-        failed = [served for served in self._all() if served.state in (ModelState.FAILED, ModelState.UNAVAILABLE)]
-        return "; ".join(served.not_ready_reason() for served in failed)
-
-    def index(self) -> list[ModelIndex]:
-        """Every version of every model with its state."""
-        return [
-            ModelIndex(served.name, served.version, _INDEX_STATES[served.state], served.reason)
-            for served in self._all()
-        ]
+    async def poll(self) -> None:
+        """Load what is new or has changed and was left alone since the last look, and unload what is gone."""
+        try:
+            sources = await asyncio.to_thread(lambda: [read_source(folder) for folder in scan(self._paths)])
+        except ConfigError as error:
+            _LOG.error("the repositories cannot be read, so nothing is changed: %s", error)
+            return
+        for source in sources:
+            if self._has_settled(source):
+                await self._change(source)
+        present = {source.name for source in sources}
+        for name in [name for name, shelf in self.shelves.items() if shelf.wanted and name not in present]:
+            await self._withdraw(name)
 
     async def drain(self) -> None:
         """Take no more requests and return when all that were taken are answered."""
         for served in self._all():
             if served.state is ModelState.READY:
-                served.advance(ModelState.DRAINING)
+                served.begin_retiring("")
         await asyncio.gather(*(served.drain() for served in self._all()))
 
     def close(self) -> None:
         """Let go of all models; requests that still wait fail with ShuttingDown."""
         for served in self._all():
             served.close()
+        for shelf in self.shelves.values():
+            shelf.drop_files()
+
+    def _find_source(self, name: str, upload: Upload | None) -> Source:
+        folder = upload.folder if upload and upload.folder else find_folder(self._paths, name)
+        if folder is None:
+            raise ModelNotFound(self.unknown_model(name))
+        return read_source(folder, upload.config if upload else None)
+
+    def _has_settled(self, source: Source) -> bool:
+        """Whether a source is not what is served, and has not changed since it was looked at last."""
+        shelf, fingerprint = self.shelves.get(source.name), source.fingerprint()
+        if shelf and shelf.wanted and shelf.source.fingerprint() == fingerprint:
+            return False
+        before = self._seen.get(source.name)
+        self._seen[source.name] = fingerprint
+        return before == fingerprint
+
+    async def _change(self, source: Source, upload: Upload | None = None) -> list[str]:
+        """Serve a model as its source says now; returns what was wrong with it."""
+        root = source.config.base or source.name
+        async with self._lock(root):
+            if root not in self.shelves and root != source.name and (base := find_folder(self._paths, root)):
+                self.shelves[root] = Shelf(read_source(base), wanted=True)
+            shelf = self.shelves.setdefault(source.name, Shelf(source, wanted=True))
+            shelf.source, shelf.wanted = source, True
+            shelf.keep_files(upload.files if upload else None)
+            return (await self._renewal.renew(root)).get(source.name, [])
+
+    async def _renew(self, root: str) -> None:
+        async with self._lock(root):
+            await self._renewal.renew(root)
+
+    async def _withdraw(self, name: str, *, dependents: bool = False) -> None:
+        root = self.root(name)
+        async with self._lock(root):
+            tasks = [
+                self._renewal.retire(served, reason)
+                for member, reason in self._going_with(name, dependents=dependents).items()
+                for served in self.shelves[member].take_out()
+            ]
+        await asyncio.gather(*map(asyncio.shield, tasks))
+
+    def _going_with(self, name: str, *, dependents: bool) -> dict[str, str]:
+        """The models to unload with the reason that is shown, those first that are run by others."""
+        root = self.root(name)
+        going = dict.fromkeys(self.run_by(root), f"its base {root!r} was unloaded") if root == name else {}
+        going[name] = "unloaded"
+        if dependents and root != name and root in self.shelves and self.run_by(root) == [name]:
+            going[root] = "unloaded"
+        return going
+
+    def _lock(self, root: str) -> asyncio.Lock:
+        return self._locks.setdefault(root, asyncio.Lock())
+
+    def _refuse_if_polling(self) -> None:
+        if self._control.poll_seconds:
+            raise Unavailable("the repositories are watched for changes; models are not loaded or unloaded by hand")
 
     def _all(self) -> list[ServedModel]:
-        return [served for versions in self._models.values() for served in versions.values()]
+        shown = [served for shelf in self.shelves.values() for served in shelf.versions.values()]
+        return [*shown, *self._renewal.leaving]
 
-    def _add(self, plan: Plan, events: Events) -> ServedModel:
-        served = ServedModel(plan.name, plan.version, events.on_state)
-        events.on_state(served)
-        versions = self._models.setdefault(plan.name, {})
-        # The newest comes first: it is the one that requests without a version mean.
-        self._models[plan.name] = {plan.version: served, **versions}
-        return served
-
-    async def _load(self, plan: Plan, served: ServedModel) -> None:
-        started = self._clock()
-        try:
-            await self._bring_up(plan, served)
-        except Exception as error:
-            _LOG.error("model %r version %r failed to load: %s", plan.name, plan.version, error)
-            served.fail(str(error) or type(error).__name__)
-        else:
-            served.ready(self._clock() - started)
-            _LOG.info("model %r version %s is ready after %.2f s", plan.name, plan.version, served.load_seconds)
-
-    async def _bring_up(self, plan: Plan, served: ServedModel) -> None:
-        if plan.base is not None:
-            running = self.get(plan.base.name, plan.base.version).running
-        elif plan.bundle is not None:
-            running = await self._run(plan, plan.bundle, served)
-        else:
-            raise LoadFailed(plan.fault)
-        adapter = await asyncio.to_thread(open_adapter, plan.config.adapter, plan.folder, running.inputs)
-        served.attach(running, adapter, owned=plan.base is None)
-
-    async def _run(self, plan: Plan, bundle: Path, served: ServedModel) -> RunningModel:
-        instance = await asyncio.to_thread(open_instance, bundle, plan.config)
-        served.advance(ModelState.WARMING)
-        proof = await asyncio.to_thread(warm, instance, plan.config)
-        if not proof.batchable:
-            _LOG.info("model %r version %s is not batched: %s", plan.name, plan.version, proof.reason)
-        return start(instance, proof, plan.config, self._events.observer(served), self._clock)
-
-    def _unknown_model(self, name: str) -> str:
-        close = get_close_matches(name[:_SHOWN], self._models, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"served are {', '.join(self._models) or 'none'}"
-        return f"unknown model {name[:_SHOWN]!r}; {hint}"
+    def not_ready_reason(self) -> str:
+        """As `Catalogue.not_ready_reason`; a server that was told what to start with may be without any model."""
+        return super().not_ready_reason() if self.shelves or self._control.start is None else ""

@@ -1,14 +1,19 @@
-"""A loaded bundle with its batchers: what several served models may share; knows no names of models and no requests."""
+"""A loaded bundle with its batcher: what several served models may share; knows no names of models and no requests."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from tidemill.batching.batcher import Batcher
-from tidemill.engine.batchability import BatchProof
+from tidemill.batching.urgency import Urgency
 from tidemill.engine.instance import Instance
 from tidemill.protocol.types import Array, TensorSpec
+
+if TYPE_CHECKING:
+    from tidemill.repository.starting import BatchPlan
 
 __all__ = ["RunningModel"]
 
@@ -17,39 +22,55 @@ class RunningModel:
     """Runs checked inputs, in batches if the model allows.
 
     Attributes:
-        inputs: The graph's inputs.
+        inputs: The graph's inputs, but for the mask that the server makes.
         outputs: The graph's outputs.
         instance: The loaded graph.
-        proof: What was found out about batching at load.
+        plan: How it is batched, and why.
     """
 
-    def __init__(
-        self, instance: Instance, proof: BatchProof, batcher: Batcher, *, large: tuple[int, Batcher] | None = None
-    ) -> None:
+    def __init__(self, instance: Instance, plan: BatchPlan, batcher: Batcher) -> None:
         """Put an instance behind a batcher.
 
         Args:
             instance: The loaded graph.
-            proof: Whether and along which symbol requests are joined.
+            plan: Whether and along which symbol requests are joined.
             batcher: Where requests wait.
-            large: From how many rows on requests wait in a batcher of their own, and that batcher; None if a request
-                must not be larger than `batcher` takes.
         """
         self.instance = instance
-        self.proof = proof
-        self.inputs: tuple[TensorSpec, ...] = instance.inputs
+        self.plan = plan
+        ragged = plan.options.ragged
+        made = ragged.mask[0] if ragged and ragged.mask else None
+        self.inputs: tuple[TensorSpec, ...] = tuple(spec for spec in instance.inputs if spec.name != made)
         self.outputs: tuple[TensorSpec, ...] = instance.outputs
         self._batcher = batcher
-        self._large = large
-        self._axis = proof.symbol if proof.batchable else None
+        self._axis = plan.proof.symbol if plan.proof.batchable else None
+        self._users = 0
+        self._unused = asyncio.Event()
+        self._unused.set()
 
     @property
     def queued(self) -> int:
         """Requests that wait for a run."""
-        return sum(batcher.queued for batcher in self._batchers())
+        return self._batcher.queued
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the model from being let go until the request is answered."""
+        self._users += 1
+        self._unused.clear()
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._unused.set()
 
     async def run(
-        self, feed: Mapping[str, Array], sizes: Mapping[str, int], deadline: float | None
+        self,
+        feed: Mapping[str, Array],
+        sizes: Mapping[str, int],
+        deadline: float | None = None,
+        urgency: Urgency | None = None,
     ) -> Mapping[str, Array]:
         """Run one request.
 
@@ -57,23 +78,20 @@ class RunningModel:
             feed: Arrays by input name, checked against `inputs`.
             sizes: The sizes of the symbolic dims.
             deadline: When the answer stops being wanted, in the batcher's clock.
+            urgency: What the request asks of the queue.
 
         Returns:
             Arrays by output name.
         """
         rows = sizes[self._axis] if self._axis else 1
-        if self._large and rows >= self._large[0]:
-            return await self._large[1].infer(feed, rows, deadline)
-        return await self._batcher.infer(feed, rows, deadline)
+        return await self._batcher.infer(feed, rows, deadline, urgency)
 
     async def drain(self) -> None:
-        """Take no more requests and return when all that were taken are answered."""
-        await asyncio.gather(*(batcher.drain() for batcher in self._batchers()))
+        """Return when all requests that were taken are answered; from then on take no more."""
+        self._batcher.hurry()
+        await self._unused.wait()
+        await self._batcher.drain()
 
     def close(self) -> None:
         """Take no more requests and fail those that wait with ShuttingDown."""
-        for batcher in self._batchers():
-            batcher.close()
-
-    def _batchers(self) -> tuple[Batcher, ...]:
-        return (self._batcher, self._large[1]) if self._large else (self._batcher,)
+        self._batcher.close()

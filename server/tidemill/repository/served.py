@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from typing import Any
 
 from tidemill.adapters.adapter import Adapter
-from tidemill.errors import ModelNotReady
+from tidemill.batching.urgency import Urgency
+from tidemill.bundle.config import ModelConfig
+from tidemill.errors import InvalidArgument, ModelNotReady
 from tidemill.protocol.signature import check_inputs, check_names
-from tidemill.protocol.types import InferRequest, InferResponse, ModelMetadata, TensorSpec
+from tidemill.protocol.types import Array, InferRequest, InferResponse, ModelMetadata, Parameter, TensorSpec
+from tidemill.repository.description import PLATFORM, describe
 from tidemill.repository.running import RunningModel
 
 __all__ = ["ModelState", "ServedModel"]
-
-PLATFORM = "onnxruntime_onnx"
 
 
 class ModelState(Enum):
@@ -34,8 +36,9 @@ class ServedModel:
     Attributes:
         name: The model.
         version: Its version number as text; "" for a model whose folder is unusable.
-        reason: Why the model FAILED, else "".
+        reason: Why the model is not READY, "" if there is nothing to say.
         load_seconds: How long it took to become READY.
+        labels: The names of an output's classes, by output name.
     """
 
     def __init__(self, name: str, version: str, on_state: Callable[[ServedModel], None]) -> None:
@@ -50,11 +53,20 @@ class ServedModel:
         self.version = version
         self.reason = ""
         self.load_seconds = 0.0
+        self.labels: Mapping[str, tuple[str, ...]] = {}
         self._state = ModelState.LOADING
         self._on_state = on_state
         self._running: RunningModel | None = None
         self._adapter: Adapter | None = None
+        self._config = ModelConfig()
         self._owned = False
+
+    @classmethod
+    def idle(cls, name: str) -> ServedModel:
+        """Stands for a model that was never asked for."""
+        served = cls(name, "", lambda _: None)
+        served.begin_retiring("it was not loaded")
+        return served
 
     @property
     def state(self) -> ModelState:
@@ -95,15 +107,16 @@ class ServedModel:
         self._state = state
         self._on_state(self)
 
-    def attach(self, running: RunningModel, adapter: Adapter | None, *, owned: bool) -> None:
+    def attach(self, running: RunningModel, adapter: Adapter | None, config: ModelConfig, *, owned: bool) -> None:
         """Take over a loaded model.
 
         Args:
             running: What runs the requests.
             adapter: What stands before it.
+            config: How it was configured.
             owned: Whether `running` ends with this model; False if it is the base's.
         """
-        self._running, self._adapter, self._owned = running, adapter, owned
+        self._running, self._adapter, self._config, self._owned = running, adapter, config, owned
 
     def ready(self, load_seconds: float) -> None:
         """Take requests from now on."""
@@ -115,10 +128,37 @@ class ServedModel:
         self.reason = reason
         self.advance(ModelState.FAILED)
 
+    def is_run_by(self, base: ServedModel | None) -> bool:
+        """Whether it is run by this base; by none if it has a bundle of its own."""
+        return self._owned if base is None else self._running is base._running
+
+    def announce(self, on_state: Callable[[ServedModel], None]) -> None:
+        """Have state changes told to somebody else from now on, beginning with the state now."""
+        self._on_state = on_state
+        on_state(self)
+
+    def silence(self) -> None:
+        """Tell nobody of state changes any more: another model has taken this one's place."""
+        self._on_state = lambda _: None
+
     async def drain(self) -> None:
         """Return when every request that was taken is answered."""
         if self._running and self._owned:
             await self._running.drain()
+
+    async def retire(self, reason: str) -> None:
+        """Refuse new requests at once, answer those that were taken, and let go of the model."""
+        self.begin_retiring(reason)
+        await self.drain()
+        self.close()
+
+    def begin_retiring(self, reason: str) -> None:
+        """Refuse new requests, as a first step of `retire`."""
+        self.reason = reason
+        if self._state is ModelState.READY:
+            self.advance(ModelState.DRAINING)
+        elif self._state is not ModelState.DRAINING:
+            self.advance(ModelState.UNAVAILABLE)
 
     def close(self) -> None:
         """Let go of the model; requests that still wait fail with ShuttingDown."""
@@ -131,6 +171,10 @@ class ServedModel:
     def metadata(self, versions: Iterable[str]) -> ModelMetadata:
         """The signature, beside the versions to show; ModelNotReady before the model is loaded."""
         return ModelMetadata(self.name, tuple(versions), PLATFORM, self.inputs, self.running.outputs)
+
+    def config(self) -> dict[str, Any]:
+        """How it is served, in the field names of Triton's ModelConfig; ModelNotReady before it is loaded."""
+        return describe(self.name, self.inputs, self.running, self._config)
 
     async def infer(self, request: InferRequest, deadline: float | None = None) -> InferResponse:
         """Check a request, run it, and pick the outputs that it asked for.
@@ -145,12 +189,25 @@ class ServedModel:
         """
         running = self.running
         check_names("output", (spec.name for spec in running.outputs), (output.name for output in request.outputs))
+        urgency = _urgency(request.parameters)
         sizes = check_inputs(self.inputs, request.inputs)
-        if self._adapter:
-            feed = await asyncio.to_thread(self._adapter.convert, request.inputs)
-            sizes = check_inputs(running.inputs, feed)
-        else:
-            feed = dict(request.inputs)
-        outputs = await running.run(feed, sizes, deadline)
+        with running.held():
+            feed: Mapping[str, Array] = dict(request.inputs)
+            if self._adapter:
+                feed = await asyncio.to_thread(self._adapter.convert, request.inputs)
+                sizes = check_inputs(running.inputs, feed)
+            outputs = await running.run(feed, sizes, deadline, urgency)
         names = [output.name for output in request.outputs] or [spec.name for spec in running.outputs]
         return InferResponse(self.name, self.version, {name: outputs[name] for name in names}, request.id)
+
+
+def _urgency(parameters: Mapping[str, Parameter]) -> Urgency:
+    """What the parameters `priority` and `timeout` (microseconds) ask of the queue; 0 is as good as none."""
+    return Urgency(_count("priority", parameters), _count("timeout", parameters) / 1e6)
+
+
+def _count(name: str, parameters: Mapping[str, Parameter]) -> int:
+    value = parameters.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidArgument(f"parameter {name!r} is {value!r}, expected a whole number of 0 or more")
+    return value

@@ -42,10 +42,11 @@ def finish(
 
 def _classified(outputs: Mapping[str, Array], counts: Mapping[str, int], served: ServedModel) -> dict[str, Array]:
     batched = served.config()["max_batch_size"] > 0
-    return {
-        name: classify(array, counts[name], batched=batched, name=f"output {name!r}") if name in counts else array
-        for name, array in outputs.items()
-    }
+    answered = dict(outputs)
+    for name, count in counts.items():
+        labels = served.labels.get(name, ())
+        answered[name] = classify(outputs[name], count, batched=batched, labels=labels, name=f"output {name!r}")
+    return answered
 
 
 def _told(timing: Timing) -> dict[str, Parameter]:

@@ -1,0 +1,100 @@
+"""One version of a model brought from its plan to READY; knows no other version and no requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemill.adapters.adapter import open_adapter
+from tidemill.batching.record import Observer
+from tidemill.engine.artifact import ArtifactCache
+from tidemill.errors import LoadFailed, ModelNotReady
+from tidemill.repository.labels import read_labels
+from tidemill.repository.loading import open_instance, warm
+from tidemill.repository.plan import Plan
+from tidemill.repository.running import RunningModel
+from tidemill.repository.served import ModelState, ServedModel
+from tidemill.repository.starting import plan_batching, start
+
+__all__ = ["BringUp", "Events"]
+
+_LOG = logging.getLogger("tidemill.repository")
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Who is told what.
+
+    Attributes:
+        on_state: Called after every change of a model's state.
+        observer: Makes the observer of a model's batches.
+    """
+
+    on_state: Callable[[ServedModel], None] = lambda _: None
+    observer: Callable[[ServedModel], Observer | None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class BringUp:
+    """Loads and warms models.
+
+    Attributes:
+        events: Who is told of batches.
+        clock: Seconds.
+        artifacts: Where optimised graphs are kept; None to optimise at every load.
+    """
+
+    events: Events
+    clock: Callable[[], float]
+    artifacts: ArtifactCache | None = None
+
+    async def __call__(self, plan: Plan, served: ServedModel, base: ServedModel | None) -> str:
+        """Make a model READY, or FAILED.
+
+        Args:
+            plan: What it is made from.
+            served: The model.
+            base: The model that runs it, if it has no bundle.
+
+        Returns:
+            What went wrong; "" if nothing did.
+        """
+        started = self.clock()
+        try:
+            await self._load(plan, served, base)
+        except Exception as error:
+            _LOG.error("model %r version %r failed to load: %s", plan.name, plan.version, error)
+            served.fail(str(error) or type(error).__name__)
+            return served.reason
+        served.ready(self.clock() - started)
+        _LOG.info("model %r version %s is ready after %.2f s", plan.name, plan.version, served.load_seconds)
+        return ""
+
+    async def _load(self, plan: Plan, served: ServedModel, base: ServedModel | None) -> None:
+        if plan.fault:
+            raise LoadFailed(plan.fault)
+        running = await self._own(plan, plan.bundle, served) if plan.bundle else _of_base(plan, base)
+        adapter = await asyncio.to_thread(open_adapter, plan.config.adapter, plan.folder, running.inputs)
+        outputs = [spec.name for spec in running.outputs]
+        served.labels = await asyncio.to_thread(read_labels, plan.config.labels, plan.folder, outputs)
+        served.attach(running, adapter, plan.config, owned=plan.bundle is not None)
+
+    async def _own(self, plan: Plan, bundle: Path, served: ServedModel) -> RunningModel:
+        instance = await asyncio.to_thread(open_instance, bundle, plan.config, self.artifacts)
+        served.advance(ModelState.WARMING)
+        proof = await asyncio.to_thread(warm, instance, plan.config)
+        if not proof.batchable:
+            _LOG.info("model %r version %s is not batched: %s", plan.name, plan.version, proof.reason)
+        batch_plan = await asyncio.to_thread(plan_batching, instance, proof, plan.config)
+        if batch_plan.padding:
+            _LOG.info("model %r version %s: %s", plan.name, plan.version, batch_plan.padding)
+        return start(instance, batch_plan, plan.config, self.events.observer(served), self.clock)
+
+
+def _of_base(plan: Plan, base: ServedModel | None) -> RunningModel:
+    if base is None:
+        raise ModelNotReady(f"its base {plan.config.base!r} is not loaded")
+    return base.running

@@ -1,0 +1,113 @@
+"""The models of a server as they stand: found on every request, listed, told apart; changes nothing."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from tidemill.errors import ModelNotFound, ModelNotReady, VersionNotFound
+from tidemill.protocol.index import ModelIndex
+from tidemill.repository.served import ModelState, ServedModel
+from tidemill.repository.shelf import Shelf
+from tidemill.repository.source import Source
+
+__all__ = ["Catalogue"]
+
+_SHOWN = 200
+
+_INDEX_STATES = {
+    ModelState.LOADING: "LOADING",
+    ModelState.WARMING: "LOADING",
+    ModelState.READY: "READY",
+    ModelState.DRAINING: "UNLOADING",
+    ModelState.UNAVAILABLE: "UNAVAILABLE",
+    ModelState.FAILED: "UNAVAILABLE",
+}
+
+
+class Catalogue:
+    """Served models by name and version.
+
+    Attributes:
+        shelves: The versions of each model by its name.
+    """
+
+    def __init__(self) -> None:
+        self.shelves: dict[str, Shelf] = {}
+
+    def find(self, name: str, version: str = "") -> ServedModel:
+        """A model in whatever state; without a version the newest ready one, or the newest if none is.
+
+        Raises:
+            ModelNotFound: There is no such model.
+            VersionNotFound: There is, but not this version of it.
+        """
+        shelf = self.shelves.get(name)
+        if shelf is None:
+            raise ModelNotFound(self.unknown_model(name))
+        if not version:
+            return next(shelf.ready(), next(iter(shelf.versions.values())))
+        if version not in shelf.versions:
+            listed = ", ".join(filter(None, shelf.versions)) or "none"
+            raise VersionNotFound(f"model {name!r} has no version {version[:_SHOWN]!r}; it has {listed}")
+        return shelf.versions[version]
+
+    def get(self, name: str, version: str = "") -> ServedModel:
+        """A model that is ready.
+
+        Raises:
+            NotFound: There is no such model or version.
+            ModelNotReady: It is loading, has failed or is being let go; the message says which and why.
+        """
+        served = self.find(name, version)
+        if served.state is not ModelState.READY:
+            raise ModelNotReady(served.not_ready_reason())
+        return served
+
+    def names(self) -> list[str]:
+        """The names of all models, in order."""
+        return sorted(self.shelves)
+
+    def ready_versions(self, name: str) -> tuple[str, ...]:
+        """The versions of a model that are ready, oldest first; none for an unknown model."""
+        shelf = self.shelves.get(name)
+        return tuple(reversed([served.version for served in shelf.ready()])) if shelf else ()
+
+    def not_ready_reason(self) -> str:
+        """Why not every model that is to be served is; "" if each has a version that is.
+
+        Without any model a server is not ready.
+        """
+        if not self.shelves:
+            return "there are no models to serve"
+        waiting = [shelf for shelf in self.shelves.values() if shelf.wanted and not next(shelf.ready(), None)]
+        lost = (ModelState.FAILED, ModelState.UNAVAILABLE)
+        newest = [next(iter(shelf.versions.values())) for shelf in waiting]
+        return "; ".join(served.not_ready_reason() for served in newest if served.state in lost)
+
+    def index(self) -> list[ModelIndex]:
+        """Every version of every model with its state; only the name of one that was never asked for."""
+        return [self._index_of(served) for name in self.names() for served in self.shelves[name].versions.values()]
+
+    def _index_of(self, served: ServedModel) -> ModelIndex:
+        if not served.version and served.state is ModelState.UNAVAILABLE:
+            return ModelIndex(served.name)
+        return ModelIndex(served.name, served.version, _INDEX_STATES[served.state], served.reason)
+
+    def sources(self) -> dict[str, Source]:
+        """What each model is made from."""
+        return {name: shelf.source for name, shelf in self.shelves.items()}
+
+    def run_by(self, root: str) -> list[str]:
+        """The models that are to be served and name this base."""
+        return [name for name, shelf in self.shelves.items() if shelf.wanted and shelf.source.config.base == root]
+
+    def root(self, name: str) -> str:
+        """The model that runs this one: its base, or itself."""
+        base = self.shelves[name].source.config.base
+        return base if base is not None and base in self.shelves else name
+
+    def unknown_model(self, name: str) -> str:
+        """What to say of a name that no model has."""
+        close = get_close_matches(name[:_SHOWN], self.shelves, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"served are {', '.join(self.names()) or 'none'}"
+        return f"unknown model {name[:_SHOWN]!r}; {hint}"

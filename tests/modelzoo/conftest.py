@@ -1,0 +1,73 @@
+"""The zoo's models, built once and ready to run, and the numbers of the original implementations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.bundle import open_bundle
+from tidemill.engine import Instance
+from tidemill.modelzoo import ZOO
+
+_DATA = Path(__file__).parents[1] / "data" / "models"
+
+Open = Callable[..., Instance]
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Builds a model of the zoo once and returns the repository, or skips if its weights are not installed."""
+    root = tmp_path_factory.mktemp("zoo")
+
+    @cache
+    def build(name: str) -> Path:
+        repository = root / name
+        ZOO[name].build(repository)
+        return repository
+
+    def build_or_skip(name: str) -> Path:
+        try:
+            return build(name)
+        except ModuleNotFoundError as missing:
+            pytest.skip(str(missing))
+
+    return build_or_skip
+
+
+@pytest.fixture(scope="session")
+def open_model(built: Callable[[str], Path]) -> Open:
+    """Opens a model of the zoo; `served` is its folder, where that is not the zoo's name."""
+
+    @cache
+    def load(name: str, served: str) -> Instance:
+        return Instance.open(open_bundle(built(name) / served / "1"))
+
+    return lambda name, served="": load(name, served or name)
+
+
+@pytest.fixture(scope="session")
+def expected() -> Callable[[str], Any]:
+    """What the original implementation gave, by the fixture's name."""
+    return cache(lambda name: json.loads((_DATA / f"{name}.json").read_text()))
+
+
+@pytest.fixture(scope="session")
+def sample() -> Callable[[str, str], Path]:
+    """A picture or table that comes with a package, or a skip that says which."""
+
+    def find(package: str, path: str) -> Path:
+        for needed, name in (("PIL", "pillow"), (package, {"skimage": "scikit-image", "sklearn": "scikit-learn"}[package])):
+            if find_spec(needed) is None:
+                pytest.skip(f"needs the package {name}: pip install --no-deps {name}")
+        spec = find_spec(package)
+        assert spec is not None
+        assert spec.submodule_search_locations
+        return Path(spec.submodule_search_locations[0]) / path
+
+    return find
