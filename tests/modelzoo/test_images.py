@@ -20,9 +20,10 @@ def prepared(path: Path) -> np.ndarray[Any, Any]:
 
     with Image.open(path) as opened:
         photo = opened.convert("RGB")
-    side = round(min(photo.size) * SIZE / 256)
-    left, top = ((length - side) // 2 for length in photo.size)
-    square = photo.crop((left, top, left + side, top + side)).resize((SIZE, SIZE), Image.Resampling.BICUBIC)
+    side = min(photo.size) * SIZE / 256
+    left, top = ((length - side) / 2 for length in photo.size)
+    corners = (round(left), round(top), round(left + side), round(top + side))
+    square = photo.crop(corners).resize((SIZE, SIZE), Image.Resampling.BICUBIC)
     return ((np.asarray(square, np.float32) - 127) / 128).transpose(2, 0, 1)[None]
 
 

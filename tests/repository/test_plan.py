@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.repository.layout import scan
-from tidemill.repository.plan import Plan, make_plans
+from tidemill.repository.plan import Plan, count_wanted, make_plans
 
 
 def plans(root: Path, **models: tuple[str, list[int]]) -> dict[str, list[Plan]]:
@@ -23,7 +23,27 @@ def plans(root: Path, **models: tuple[str, list[int]]) -> dict[str, list[Plan]]:
 
 def test_each_version_is_planned_with_its_configuration(tmp_path: Path) -> None:
     found = plans(tmp_path, m=("instances: 3", [1, 2]))
-    assert [(plan.version, plan.config.instances, plan.fault) for plan in found["m"]] == [("1", 3, ""), ("2", 3, "")]
+    assert [(plan.version, plan.config.instances, plan.fault) for plan in found["m"]] == [("2", 3, ""), ("1", 3, "")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "versions", "wanted"),
+    [
+        ("", ["10", "2", "1"], 1),
+        ("version_policy: {latest: 2}", ["10", "2", "1"], 2),
+        ("version_policy: {latest: 9}", ["10", "2", "1"], 3),
+        ("version_policy: {all: true}", ["10", "2", "1"], 3),
+        ("version_policy: {specific: [1, 2]}", ["2", "1"], 2),
+        ("version_policy: {specific: [1, 7]}", ["7", "1"], 2),
+    ],
+)
+def test_the_policy_says_which_versions_are_wanted(
+    tmp_path: Path, policy: str, versions: list[str], wanted: int
+) -> None:
+    found = plans(tmp_path, m=(policy, [1, 2, 10]), d=("base: m", []))
+    assert [plan.version for plan in found["m"]] == [plan.version for plan in found["d"]] == versions
+    assert count_wanted(found["m"]) == count_wanted(found["d"]) == wanted
+    assert [plan.version for plan in found["m"] if plan.fault] == [v for v in versions if v == "7"]
 
 
 def test_a_derived_model_has_the_versions_of_its_base(tmp_path: Path) -> None:

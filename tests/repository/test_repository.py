@@ -63,7 +63,7 @@ async def test_outputs_are_those_asked_for_in_that_order(write_model: WriteModel
 
 async def test_the_newest_ready_version_is_the_default(write_model: WriteModel) -> None:
     for version in (1, 2, 10):
-        root = write_model("value", "v", version=version, k=version)
+        root = write_model("value", "v", version=version, k=version, config={"version_policy": {"all": True}})
     (root / "v" / "11").mkdir()
     (root / "v" / "11" / "bundle.json").write_text("{}")
     repository = await loaded(root)
@@ -93,6 +93,18 @@ async def test_a_broken_model_disturbs_no_other_and_says_why(write_model: WriteM
     repository.close()
 
 
+async def test_older_versions_stand_in_for_a_broken_one(write_model: WriteModel) -> None:
+    for version in (1, 2):
+        root = write_model("value", "v", version=version, k=version)
+    (root / "v" / "3").mkdir()
+    (root / "v" / "3" / "bundle.json").write_text("{}")
+    repository = await loaded(root)
+    assert repository.ready_versions("v") == ("2",)
+    assert repository.not_ready_reason() == ""
+    assert [(entry.version, entry.state) for entry in repository.index()] == [("3", "UNAVAILABLE"), ("2", "READY")]
+    repository.close()
+
+
 async def test_unknown_models_are_refused_with_a_suggestion(write_model: WriteModel) -> None:
     repository = Repository.open([write_model("two")])
     with pytest.raises(ModelNotFound, match=r"unknown model 'tow'; did you mean 'two'\?"):
@@ -110,7 +122,7 @@ async def test_only_models_whose_rows_are_independent_are_batched(write_model: W
     write_model("negate")
     write_model("gather", "single", config={"max_batch_size": 0})
     repository = await loaded(write_model("two"))
-    proofs = {name: repository.get(name).running.proof for name in repository.names()}
+    proofs = {name: repository.get(name).running.plan.proof for name in repository.names()}
     assert [name for name, proof in proofs.items() if proof.batchable] == ["two"]
     assert "depends on the other rows" in proofs["mean"].reason
     scalar = await infer(repository, "negate", np.array(2.5, np.float32))

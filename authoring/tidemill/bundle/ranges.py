@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from tidemill.errors import InvalidBundle
@@ -25,6 +26,7 @@ _PATHS: Mapping[str, Mapping[int, str]] = {
     "SparseTensor": {1: "Tensor", 2: "Tensor"},
 }
 _TENSOR_NAME, _TENSOR_EXTERNAL = 8, 13
+_LOCATION = b"location"  # what has external data has this key, and most messages have not
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,13 @@ class ExternalData:
     def location(self) -> str:
         """The file, relative to the ONNX file's folder."""
         location = self.fields.get("location", "")
-        path = PurePosixPath(location)
-        if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in location or "\\" in location:
+        inside = _inside(location)
+        if inside is None:
             raise InvalidBundle(
                 f"the data of tensor {self.tensor!r} is said to lie in {location!r}, which leads out of the bundle's "
                 "folder; put the file itself there"
             )
-        return str(path)
+        return inside
 
     def check_within(self, size: int) -> None:
         """Raise InvalidBundle if the range is not one of a file of this many bytes."""
@@ -68,6 +70,14 @@ class ExternalData:
         if not text.isascii() or not text.isdigit():
             raise InvalidBundle(f"the data of tensor {self.tensor!r} has {key} {text[:40]!r}, expected a number >= 0")
         return int(text)
+
+
+@lru_cache(maxsize=64)  # a model's thousand weights lie in one file or a few
+def _inside(location: str) -> str | None:
+    """The place within the folder, None if it leads out."""
+    path = PurePosixPath(location)
+    leads_out = not path.parts or path.is_absolute() or ".." in path.parts or "\0" in location or "\\" in location
+    return None if leads_out else str(path)
 
 
 def external_data(path: Path) -> Iterator[ExternalData]:
@@ -107,6 +117,8 @@ def check_ranges(path: Path, sizes: Mapping[str, int]) -> None:
 def _walk(message: str, content: memoryview, depth: int) -> Iterator[ExternalData]:
     if depth > _MAX_DEPTH:
         raise ValueError(f"its graphs are nested over {_MAX_DEPTH} deep")
+    if message not in ("Model", "Graph") and _LOCATION not in bytes(content):
+        return
     if message == "Tensor":
         yield from _read_tensor(content)
         return
