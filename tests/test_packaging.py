@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 ROOTS = ("proto", "client", "authoring", "modelzoo", "server")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-DATA = {".binpb", ".typed", ".json", ".yaml"}
+DATA = {".binpb", ".typed", ".json", ".yaml", ".safetensors", ".html"}
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +79,15 @@ def test_the_lock_satisfies_what_pyproject_asks_for() -> None:
     assert unmet == []
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-weights.lock"])
-def test_a_lock_holds_names_and_versions_and_nothing_else(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "rest"),
+    [
+        ("requirements.lock", ""),
+        ("requirements-weights.lock", " --hash=sha256:[0-9a-f]{64}"),
+        ("requirements-weights-large.lock", " --hash=sha256:[0-9a-f]{64}"),
+    ],
+)
+def test_a_lock_holds_names_and_versions_and_nothing_else(name: str, rest: str) -> None:
     lines = [line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     assert lines
-    assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
+    assert [line for line in lines if not re.fullmatch(rf"[\w.-]+==[\w.]+{rest}", line)] == []

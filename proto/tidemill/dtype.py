@@ -74,6 +74,9 @@ class DType(Enum):
     float8_e5m2fnuz = "float8_e5m2fnuz"
     string = "string"
 
+    _row: _Row
+    """Set below; lies on the member because every request asks for it."""
+
     def __repr__(self) -> str:
         return f"DType.{self.name}"
 
@@ -84,6 +87,8 @@ class DType(Enum):
         Raises:
             TypeError: numpy's dtype has no counterpart (complex, datetime, structured).
         """
+        if isinstance(dtype, np.dtype) and (found := _FROM_NUMPY.get(dtype)) is not None:
+            return found
         given = np.dtype(dtype)
         if given.kind in "SU":
             return cls.string
@@ -109,22 +114,22 @@ class DType(Enum):
 
     def to_numpy(self) -> np.dtype[np.generic]:
         """The numpy dtype, native byte order (ml_dtypes for bfloat16 and the 8-bit floats)."""
-        return _TABLE[self.name].numpy
+        return self._row.numpy
 
     @property
     def onnx(self) -> int:
         """The `TensorProto.DataType` number."""
-        return _TABLE[self.name].onnx
+        return self._row.onnx
 
     @property
     def wire(self) -> str:
         """The Open Inference Protocol's datatype."""
-        return _TABLE[self.name].wire
+        return self._row.wire
 
     @property
     def safetensors(self) -> str | None:
         """The safetensors dtype, None where the format has none."""
-        return _TABLE[self.name].safetensors
+        return self._row.safetensors
 
     @property
     def size_in_bytes(self) -> int:
@@ -165,6 +170,9 @@ def _lookup(table: dict[_K, DType], key: _K, kind: str) -> DType:
     except (KeyError, TypeError):
         raise ValueError(f"unknown {kind} {key!r}; known are {', '.join(map(str, table))}") from None
 
+
+for _name, _row in _TABLE.items():
+    DType[_name]._row = _row
 
 _FROM_NUMPY = {row.numpy: DType[name] for name, row in _TABLE.items()}
 _FROM_ONNX = {row.onnx: DType[name] for name, row in _TABLE.items()}

@@ -51,7 +51,7 @@ class Gate(Doubler):
         return super().__call__(feed)
 
     async def wait_entered(self):
-        await asyncio.get_running_loop().run_in_executor(None, self.entered.acquire)
+        await asyncio.get_running_loop().run_in_executor(None, lambda: self.entered.acquire(timeout=10))
 
 
 @pytest.fixture

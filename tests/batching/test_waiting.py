@@ -39,7 +39,7 @@ class Gate:
             self.released.release()
 
     async def wait_entered(self):
-        await asyncio.get_running_loop().run_in_executor(None, self.entered.acquire)
+        assert await asyncio.get_running_loop().run_in_executor(None, lambda: self.entered.acquire(timeout=10))
 
 
 @pytest.fixture
@@ -102,9 +102,9 @@ async def test_each_level_has_room_of_its_own(batchers, gate):
     ],
 )
 async def test_waiting_ends_on_time_while_the_instance_is_busy(batchers, gate, level, asked, waits):
-    batcher = batchers(gate, level=LevelOptions(**level))
+    batcher = batchers(gate, priority_levels=2, levels={1: LevelOptions(**level)})
     loop = asyncio.get_running_loop()
-    first = ask(batcher, 0)
+    first = ask(batcher, 0, priority=2)
     await gate.wait_entered()
 
     start = loop.time()
@@ -113,7 +113,7 @@ async def test_waiting_ends_on_time_while_the_instance_is_busy(batchers, gate, l
     waited = loop.time() - start
 
     assert waits <= waited + 1e-3
-    assert waited < waits + 0.02
+    assert waited < waits + 0.25  # the run never ends by itself
     await asyncio.sleep(0)
     assert batcher.queued == 0
     gate.open()
@@ -122,11 +122,11 @@ async def test_waiting_ends_on_time_while_the_instance_is_busy(batchers, gate, l
 
 
 async def test_a_timeout_covers_waiting_and_not_the_run(batchers, gate):
-    batcher = batchers(gate, level=LevelOptions(timeout=0.02))
+    batcher = batchers(gate, level=LevelOptions(timeout=0.1))
     answer = ask(batcher, 1)
     await gate.wait_entered()
 
-    done, _ = await asyncio.wait([answer], timeout=0.05)
+    done, _ = await asyncio.wait([answer], timeout=0.15)
     gate.open()
 
     assert not done
@@ -134,11 +134,11 @@ async def test_a_timeout_covers_waiting_and_not_the_run(batchers, gate):
 
 
 async def test_where_it_delays_the_late_stand_back(batchers, gate):
-    batcher = batchers(gate, level=LevelOptions(timeout=0.01, delays=True))
+    batcher = batchers(gate, level=LevelOptions(timeout=0.2, delays=True))
     answers = [ask(batcher, 0)]
     await gate.wait_entered()
     answers += [ask(batcher, 1), ask(batcher, 2)]
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.25)
     answers += [ask(batcher, 3)]
 
     gate.open(2)

@@ -23,26 +23,22 @@ Open = Callable[..., Instance]
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Builds a model of the zoo once and returns the repository, or skips if its weights are not installed."""
-    root = tmp_path_factory.mktemp("zoo")
-
-    @cache
-    def build(name: str) -> Path:
-        repository = root / name
-        ZOO[name].build(repository)
-        return repository
+    repository = tmp_path_factory.mktemp("zoo")
+    build = cache(lambda name: ZOO[name].build(repository))
 
     def build_or_skip(name: str) -> Path:
         try:
-            return build(name)
+            build(name)
         except ModuleNotFoundError as missing:
             pytest.skip(str(missing))
+        return repository
 
     return build_or_skip
 
 
 @pytest.fixture(scope="session")
 def open_model(built: Callable[[str], Path]) -> Open:
-    """Opens a model of the zoo; `served` is its folder, where that is not the zoo's name."""
+    """Opens a model of the zoo; `served` is which, where it is not called as the zoo calls it."""
 
     @cache
     def load(name: str, served: str) -> Instance:
@@ -62,7 +58,10 @@ def sample() -> Callable[[str, str], Path]:
     """A picture or table that comes with a package, or a skip that says which."""
 
     def find(package: str, path: str) -> Path:
-        for needed, name in (("PIL", "pillow"), (package, {"skimage": "scikit-image", "sklearn": "scikit-learn"}[package])):
+        for needed, name in (
+            ("PIL", "pillow"),
+            (package, {"skimage": "scikit-image", "sklearn": "scikit-learn"}[package]),
+        ):
             if find_spec(needed) is None:
                 pytest.skip(f"needs the package {name}: pip install --no-deps {name}")
         spec = find_spec(package)

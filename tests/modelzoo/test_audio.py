@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidemill.bundle import open_bundle
+from tidemill.dtype import DType
 from tidemill.engine import Instance
 from tidemill.graph import TensorType
-from tidemill.dtype import DType
 from tidemill.modelzoo.package_files import needed_weights, package_file
 from tidemill.modelzoo.silero_vad import CHUNK, SileroVAD, example_inputs
 from tidemill.weights import open_checkpoint
@@ -21,7 +20,7 @@ RECORDING = Path(__file__).parents[1] / "data" / "models" / "goforward.raw"
 
 
 def recording() -> np.ndarray[Any, Any]:
-    """"Go forward ten meters" at 16 kHz, in whole chunks: float32 [chunks, 512]."""
+    """ "Go forward ten meters" at 16 kHz, in whole chunks: float32 [chunks, 512]."""
     audio = np.fromfile(RECORDING, "<i2").astype(np.float32) / 32768
     return audio[: len(audio) // CHUNK * CHUNK].reshape(-1, CHUNK)
 

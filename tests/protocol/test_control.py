@@ -12,7 +12,7 @@ from tidemill.protocol.control import LoadParameters, read_load_parameters, read
 @pytest.mark.parametrize("content", [b"\x00abc", base64.b64encode(b"\x00abc").decode()])
 def test_files_come_as_bytes_or_base64(content: Any) -> None:
     given = {"config": "{}", "file:1/model.onnx": content}
-    assert read_load_parameters(given) == LoadParameters("{}", {"1/model.onnx": b"\x00abc"})
+    assert read_load_parameters(given) == LoadParameters({}, {"1/model.onnx": b"\x00abc"})
     assert read_load_parameters({}) == LoadParameters()
 
 
@@ -20,6 +20,8 @@ def test_files_come_as_bytes_or_base64(content: Any) -> None:
     ("given", "text"),
     [
         ({"config": 3}, "'config' is not a string"),
+        ({"config": "{"}, "'config' is not JSON"),
+        ({"config": "[]"}, "'config' is not a JSON object"),
         ({"conf": "{}"}, "unknown load parameter 'conf'"),
         ({"file:1/model.onnx": b"x"}, "without a config"),
         ({"config": "{}", "file:a": "not base64!"}, "not base64"),

@@ -49,8 +49,8 @@ def test_the_policy_says_which_versions_are_wanted(
 def test_a_derived_model_has_the_versions_of_its_base(tmp_path: Path) -> None:
     found = plans(tmp_path, base=("", [1, 2]), derived=("base: base", []))
     assert [(plan.version, plan.base) for plan in found["derived"]] == [
-        ("1", found["base"][0]),
-        ("2", found["base"][1]),
+        ("2", found["base"][0]),
+        ("1", found["base"][1]),
     ]
 
 

@@ -39,7 +39,7 @@ def ask(model: str, value: float, identifier: str = "", **parameters: bool) -> A
 def open_stream(channel: Any, **options: Any) -> Any:
     stub = channel.stream_stream(
         rpc.method_path("ModelStreamInfer"),
-        lambda m: m.SerializeToString(),
+        lambda message: message.SerializeToString(),
         messages.ModelStreamInferResponse.FromString,
     )
     return stub(**options)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
+import warnings
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -40,7 +42,10 @@ class Triton:
         if "as_json" in inspect.signature(function).parameters:
             options["as_json"] = True
         if inspect.iscoroutinefunction(function):
-            return await function(*args, **options)
+            answer = await function(*args, **options)
+            if method.startswith("is_"):
+                _let_go_of_answers_unread()
+            return answer
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *args, **options))
 
     async def infer(self, model: str, *inputs: Any, **options: Any) -> Any:
@@ -56,6 +61,13 @@ class Triton:
         if self.is_http:
             return self.module.InferRequestedOutput(name, binary_data=binary, **options)
         return self.module.InferRequestedOutput(name, **options)
+
+
+def _let_go_of_answers_unread() -> None:
+    """The client's aio health calls look at the status only, and aiohttp warns of connections that were not read."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @asynccontextmanager

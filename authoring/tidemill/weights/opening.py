@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 
-import numpy as np
-
 from tidemill.weights.cache import Cache
 from tidemill.weights.cached_store import CachedStore
 from tidemill.weights.checkpoint import Checkpoint
 from tidemill.weights.gguf_file import GgufFile
 from tidemill.weights.location import file_name, is_url
+from tidemill.weights.npz_file import read_npz
 from tidemill.weights.rename import check_rename, expand_rename
 from tidemill.weights.safetensors import Array
 from tidemill.weights.torch_file import TORCH_SUFFIXES, read_torch
@@ -74,5 +73,5 @@ def _open_local(path: Path, rename: Mapping[str, str], suffix: str) -> Mapping[s
     if suffix in TORCH_SUFFIXES:
         return Renamed(read_torch(path), rename)
     if suffix == ".npz":
-        return Renamed(np.load(path, allow_pickle=False), rename)
+        return Renamed(read_npz(path), rename)
     return Checkpoint.open(path, rename=rename)

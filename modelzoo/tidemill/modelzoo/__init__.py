@@ -1,5 +1,5 @@
 """Ready models, each in one file, written only with the public API."""
 
-from tidemill.modelzoo.zoo import ZOO, ZooModel
+from tidemill.modelzoo.zoo import ARCHITECTURES, ZOO, ZooModel
 
-__all__ = ["ZOO", "ZooModel"]
+__all__ = ["ARCHITECTURES", "ZOO", "ZooModel"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from tidemill import nn
 
-__all__ = ["needed_weights", "package_file"]
+__all__ = ["needed_weights", "package_file", "required_weights"]
 
 
 def package_file(package: str, path: str, distribution: str = "") -> Path:
@@ -40,3 +41,10 @@ def package_file(package: str, path: str, distribution: str = "") -> Path:
 def needed_weights(model: nn.Module, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """The arrays of a checkpoint that the model has weights for; optimizer states and the like stay behind."""
     return {name: checkpoint[name] for name in model.raw_state_dict() if name in checkpoint}
+
+
+def required_weights(name: str, weights: str | PathLike[str] | None) -> str | PathLike[str]:
+    """The checkpoint that was given; ValueError if none was, since no package has one."""
+    if weights is None:
+        raise ValueError(f"no package carries weights of {name}; say where they are: --weights FILE_OR_URL")
+    return weights

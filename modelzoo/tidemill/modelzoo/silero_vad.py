@@ -119,9 +119,7 @@ def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
         if weights
         else open_checkpoint(package_file("silero_vad", "data/silero_vad.jit"), rename={"**": "_model.**"})
     )
-    types = [
-        TensorType(DType.float32, ["batch", size], DeviceRef.CPU()) for size in (CHUNK, CONTEXT, HIDDEN, HIDDEN)
-    ]
+    types = [TensorType(DType.float32, ["batch", size], DeviceRef.CPU()) for size in (CHUNK, CONTEXT, HIDDEN, HIDDEN)]
     bundle = model.bundle(*types, weights=needed_weights(model, checkpoint), name="silero-vad")
     bundle.write(repository / "silero-vad" / "1")
 

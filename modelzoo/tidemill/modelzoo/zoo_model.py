@@ -8,12 +8,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["Build", "Inputs", "ZooModel"]
 
-Inputs: TypeAlias = dict[str, NDArray[np.generic]]
+Inputs: TypeAlias = dict[str, NDArray[Any]]
 """Arrays by the name of the input."""
 
 
@@ -31,13 +30,15 @@ class ZooModel:
     Attributes:
         summary: What it does, in one line.
         build: Writes it into a model repository.
-        example_inputs: Inputs that it takes, by the name of the served model.
+        example_inputs: Inputs that it takes; the first of `served`, if there are several.
         package: The distribution that carries the weights; empty if tidemill itself does.
         licence: That of the weights.
+        served: The names of the models that it becomes, where that is not its own.
     """
 
     summary: str
     build: Build
-    example_inputs: Callable[[], Any]
+    example_inputs: Callable[[], Inputs]
     package: str = ""
     licence: str = "Apache-2.0"
+    served: tuple[str, ...] = ()

@@ -6,6 +6,9 @@ import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
 
 from tidemill.errors import InvalidArgument
 
@@ -19,11 +22,11 @@ class LoadParameters:
     """What a load brings along.
 
     Attributes:
-        config: The text of a ModelConfig in JSON that stands for the model's own; None to take that.
+        config: The fields of a ModelConfig that stands for the model's own; None to take that.
         files: The whole content of the model's folder by relative path; empty to take what lies there.
     """
 
-    config: str | None = None
+    config: Mapping[str, Any] | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -31,14 +34,12 @@ def read_load_parameters(given: Mapping[str, object]) -> LoadParameters:
     """Check the parameters of a load.
 
     Args:
-        given: `config`, and `file:<path>` with the file as bytes (gRPC) or base64 text (REST).
+        given: `config`, a JSON text, and `file:<path>` with the file as bytes (gRPC) or base64 text (REST).
 
     Raises:
         InvalidArgument: A parameter is unknown or of the wrong type, or there are files and no config.
     """
-    config = given.get("config")
-    if config is not None and not isinstance(config, str):
-        raise InvalidArgument("parameter 'config' is not a string")
+    config = None if given.get("config") is None else _config(given["config"])
     files = {name.removeprefix(_FILE): _content(name, value) for name, value in given.items() if name.startswith(_FILE)}
     unknown = [name for name in given if name != "config" and not name.startswith(_FILE)]
     if unknown:
@@ -61,6 +62,18 @@ def read_unload_parameters(given: Mapping[str, object]) -> bool:
     if not isinstance(dependents, bool):
         raise InvalidArgument(f"parameter 'unload_dependents' is {dependents!r}, expected a boolean")
     return dependents
+
+
+def _config(text: object) -> Mapping[str, Any]:
+    if not isinstance(text, str):
+        raise InvalidArgument("parameter 'config' is not a string")
+    try:
+        config = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InvalidArgument(f"parameter 'config' is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise InvalidArgument("parameter 'config' is not a JSON object")
+    return config
 
 
 def _content(name: str, value: object) -> bytes:

@@ -4,12 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from tidemill.dtype import DType
 from tidemill.errors import InvalidArgument
 from tidemill.protocol.types import Array, TensorSpec
 
-__all__ = ["check_inputs", "check_names"]
+__all__ = ["Signature", "check_inputs", "check_names"]
+
+_Shapes: TypeAlias = tuple[tuple[str, "np.dtype[Any]", tuple[int, ...]], ...]
+
+_REMEMBERED = 256
+
+
+class Signature:
+    """What a model takes; remembers the shapes that it found right, as callers repeat theirs."""
+
+    def __init__(self, specs: Iterable[TensorSpec]) -> None:
+        self.specs = tuple(specs)
+        self._right: dict[_Shapes, Mapping[str, int]] = {}
+
+    def check(self, inputs: Mapping[str, Array]) -> Mapping[str, int]:
+        """The same as `check_inputs`; the answer is shared and must not be changed."""
+        given = tuple([(name, array.dtype, array.shape) for name, array in inputs.items()])
+        sizes = self._right.get(given)
+        if sizes is None:
+            sizes = check_inputs(self.specs, inputs)
+            if len(self._right) >= _REMEMBERED:
+                self._right.pop(next(iter(self._right)))
+            self._right[given] = sizes
+        return sizes
 
 
 def check_inputs(specs: Iterable[TensorSpec], inputs: Mapping[str, Array]) -> dict[str, int]:

@@ -61,7 +61,7 @@ class Batcher:
         self._observer = observer
         self._queue = Queue(options, policy)
         self._order = Order() if options.preserve_ordering else None
-        self._pace = Pace()
+        self._pace = Pace(options.inline_below)
         self._threads = ThreadPoolExecutor(options.instances, "tidemill-run")
         self._idle = options.instances
         self._unfinished: set[asyncio.Future[Any]] = set()
@@ -185,7 +185,7 @@ class Batcher:
                 self._sleep(loop)
                 break
             run = self._make_run(group)
-            if self._pace.is_below(self._options.inline_below):
+            if self._pace.is_quick:
                 self._run_here(run)
                 # One run a turn: between two of them the loop serves its sockets.
                 self._schedule(loop)
@@ -208,27 +208,27 @@ class Batcher:
 
     def _run_here(self, run: Run) -> None:
         run.execute()
-        self._finish(run)
+        self._finish(run, on_loop=True)
 
     def _run_on_thread(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         self._idle -= 1
-        done = loop.run_in_executor(self._threads, run.execute)
+        done = loop.run_in_executor(self._threads, run.execute_on_thread)
         self._unfinished.add(done)
         done.add_done_callback(partial(self._return, run))
 
     def _return(self, run: Run, done: asyncio.Future[None]) -> None:
         self._unfinished.discard(done)
         self._idle += 1
-        self._finish(run)
+        self._finish(run, on_loop=False)
         self._dispatch()
 
-    def _finish(self, run: Run) -> None:
+    def _finish(self, run: Run, *, on_loop: bool) -> None:
         record = run.record()
         answer = self._order.settle if self._order else settle
         for pending, outcome in zip(run.group, run.outcomes, strict=True):
             answer(pending, outcome)
             pending.run = None  # else both live until the garbage collector finds the circle
-        self._pace.record(record.seconds)
+        self._pace.record(record.seconds, run.busy, on_loop=on_loop)
         if self._observer:
             self._observer(record)
 

@@ -10,8 +10,12 @@ import numpy.typing as npt
 
 __all__ = ["CostTable"]
 
-_LEARNING = 0.2
+_LEARNING = 0.1
 """How far a new measurement moves what it falls on."""
+_DRIFT = 0.1
+"""How far it moves everything: when other work slows the machine down, no size is better or worse for it."""
+_CAUTION = 1.05
+"""By how much runs larger than all measured ones are taken to be slower, per row: nothing speaks for making them."""
 _OUTLIER = 2.0
 """A run that took that many times longer or shorter than expected counts as no more: something else was going on."""
 _DEADBAND = 0.05
@@ -21,7 +25,8 @@ _DEADBAND = 0.05
 class CostTable:
     """Seconds over rows and length, interpolated between measured points.
 
-    Between rows and between lengths it is linear; beyond the last point of either, a run takes in proportion longer.
+    Between rows and between lengths it is linear; beyond the last point of either, a run takes in proportion longer,
+    and a little more.
     """
 
     def __init__(self, measured: Mapping[tuple[int, int], float]) -> None:
@@ -68,6 +73,7 @@ class CostTable:
         ratio = min(max(ratio, 1 / _OUTLIER), _OUTLIER)
         low, high, share = self._neighbours(length)
         left, right, part = _between(self._rows, rows)
+        self._seconds *= ratio**_DRIFT
         for index, nearness in ((low, 1 - share), (high, share)):
             for place, weight in ((left, 1 - part), (right, part)):
                 self._seconds[index, place] *= ratio ** (_LEARNING * nearness * weight)
@@ -97,6 +103,6 @@ def _between(points: npt.NDArray[np.float64], value: float) -> tuple[int, int, f
 def _along(
     rows: npt.NDArray[np.float64], known: npt.NDArray[np.float64], seconds: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    beyond = np.maximum(rows / known[-1], 1.0)
+    beyond = np.where(rows > known[-1], rows / known[-1] * _CAUTION, 1.0)
     found: npt.NDArray[np.float64] = np.interp(rows, known, seconds) * beyond
     return found

@@ -11,10 +11,12 @@ from tidemill.batching.options import BatchingOptions
 from tidemill.batching.pending import Pending
 from tidemill.batching.policy import Choice
 
-__all__ = ["OVERHEAD", "CostPolicy"]
+__all__ = ["CAUTION", "OVERHEAD", "CostPolicy"]
 
 OVERHEAD = 50e-6
 """Seconds that a run costs beside the model: a hop to a thread and back, joining and answering."""
+CAUTION = 1.03
+"""By how much joining must be better, as measurements are not that exact."""
 _WINDOW = 64
 """How many of the waiting are looked at; planning takes time in proportion to this and to the batch size."""
 
@@ -97,7 +99,8 @@ class CostPolicy:
                 rows += ordered[begin].weight
                 if rows > self._limit and begin < end - 1:
                     break
-                seconds = least[begin] + column[min(rows, self._limit)] + OVERHEAD
+                caution = 1.0 if begin == end - 1 else CAUTION
+                seconds = least[begin] + column[min(rows, self._limit)] * caution + OVERHEAD
                 if seconds <= best:
                     best, start = seconds, begin
             least.append(best)
@@ -113,7 +116,8 @@ def _best_first(column: Sequence[float], most: int) -> list[int]:
     least, first = [0.0], [0]
     for total in range(1, most + 1):
         choices = range(1, min(total, len(column) - 1) + 1)
-        best = min(choices, key=lambda rows: (least[total - rows] + column[rows] + OVERHEAD, -rows))
-        least.append(least[total - best] + column[best] + OVERHEAD)
+        seconds = {rows: least[total - rows] + column[rows] * (CAUTION if rows > 1 else 1.0) for rows in choices}
+        best = min(choices, key=lambda rows: (seconds[rows], -rows))
+        least.append(seconds[best] + OVERHEAD)
         first.append(best)
     return first

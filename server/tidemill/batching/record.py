@@ -19,6 +19,7 @@ class BatchRecord:
         run_seconds: The time in the model, re-runs of a failed batch included.
         failures: How many of its requests failed.
         broken: How many of those failed through no fault of theirs.
+        fault: What the last of these was told.
         input_seconds: The time that joining took.
         output_seconds: The time that splitting took.
         executions: How often the model was run: once, unless the batch failed.
@@ -31,6 +32,7 @@ class BatchRecord:
     run_seconds: float
     failures: int
     broken: int = 0
+    fault: str = ""
     input_seconds: float = 0.0
     output_seconds: float = 0.0
     executions: int = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -21,7 +22,13 @@ Runner: TypeAlias = Callable[[Feed, Cancel], Feed]
 
 
 class Run:
-    """A batch, and after `execute` its answers."""
+    """A batch, and after `execute` its answers.
+
+    Attributes:
+        group: The requests.
+        outcomes: The answer of each.
+        busy: Seconds of processor time that the run took on a thread of its own.
+    """
 
     def __init__(self, group: Sequence[Pending], runner: Runner, clock: Clock, ragged: Ragged | None = None) -> None:
         self.group = group
@@ -33,11 +40,18 @@ class Run:
         self._staying = len(group)
         self._started = self._joining = self._running = self._splitting = 0.0
         self._executions = 0
+        self.busy = 0.0
 
     def execute(self) -> None:
         """Run the batch; on any thread."""
         self._started = self._clock()
         self.outcomes = run_group(self._run_batch, self.group)
+
+    def execute_on_thread(self) -> None:
+        """Run the batch and take note of `busy`, which is not cheap everywhere."""
+        working = time.thread_time()
+        self.execute()
+        self.busy = time.thread_time() - working
 
     def leave(self) -> None:
         """Note that the caller of one request is gone or answered; when all are gone the run ends early."""
@@ -48,13 +62,15 @@ class Run:
     def record(self) -> BatchRecord:
         """How it went."""
         failed = [outcome for outcome in self.outcomes if isinstance(outcome, TidemillError)]
+        broken = [] if self._cancel.cancelled else [fault for fault in failed if not isinstance(fault, InvalidArgument)]
         length = max(pending.length for pending in self.group)
         return BatchRecord(
             rows=sum(pending.rows for pending in self.group),
             queue_seconds=tuple(self._started - pending.enqueued for pending in self.group),
             run_seconds=self._running,
             failures=len(failed),
-            broken=0 if self._cancel.cancelled else sum(not isinstance(fault, InvalidArgument) for fault in failed),
+            broken=len(broken),
+            fault=str(broken[-1]) if broken else "",
             input_seconds=self._joining,
             output_seconds=self._splitting,
             executions=self._executions,

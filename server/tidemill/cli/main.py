@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tidemill.cli import build, cache, check, importing, inspect, quantize, serve
+from tidemill.cli import build, cache, check, importing, inspect, quantize, serve, zoo
 from tidemill.errors import TidemillError
 
 __all__ = ["main"]
@@ -14,6 +14,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "serve": serve,
     "build": build,
+    "zoo": zoo,
     "import": importing,
     "quantize": quantize,
     "check": check,
@@ -47,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 _INSTALL = {
     "serve": "run: pip install 'tidemill[server,cpu]' (with an NVIDIA GPU: 'tidemill[server,gpu]')",
     "build": "run: pip install 'tidemill[zoo]'",
+    "zoo": "run: pip install 'tidemill[zoo,server,cpu]'",
     "import": "run: pip install 'tidemill[author]'",
     "quantize": "run: pip install 'tidemill[author,cpu]'",
     "check": "run: pip install 'tidemill[author,cpu]'",

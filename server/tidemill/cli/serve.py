@@ -8,12 +8,17 @@ import signal
 import sys
 from pathlib import Path
 
-__all__ = ["add_arguments", "execute"]
+__all__ = ["add_arguments", "add_options", "execute"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments; what is not given comes from the environment, the file or the defaults."""
+    """Declare the arguments."""
     parser.add_argument("repository", type=Path, nargs="+", help="folder that holds <model>/<version>/bundle.json")
+    add_options(parser)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the settings; what is not given comes from the environment, the file or the defaults."""
     parser.add_argument("--config", type=Path, help="a YAML file of settings")
     parser.add_argument("--host", help="address to listen on (127.0.0.1)")
     parser.add_argument("--http-port", type=int, help="port of REST (8000); 0 for a free one")

@@ -12,6 +12,7 @@ from tidemill.adapters.adapter import open_adapter
 from tidemill.batching.record import Observer
 from tidemill.engine.artifact import ArtifactCache
 from tidemill.errors import LoadFailed, ModelNotReady
+from tidemill.repository.breaker import break_after
 from tidemill.repository.labels import read_labels
 from tidemill.repository.loading import open_instance, warm
 from tidemill.repository.plan import Plan
@@ -51,20 +52,23 @@ class BringUp:
     clock: Callable[[], float]
     artifacts: ArtifactCache | None = None
 
-    async def __call__(self, plan: Plan, served: ServedModel, base: ServedModel | None) -> str:
+    async def __call__(
+        self, plan: Plan, served: ServedModel, base: ServedModel | None, on_broken: Callable[[str], None]
+    ) -> str:
         """Make a model READY, or FAILED.
 
         Args:
             plan: What it is made from.
             served: The model.
             base: The model that runs it, if it has no bundle.
+            on_broken: Called with the reason once its runs fail again and again.
 
         Returns:
             What went wrong; "" if nothing did.
         """
         started = self.clock()
         try:
-            await self._load(plan, served, base)
+            await self._load(plan, served, base, on_broken)
         except Exception as error:
             _LOG.error("model %r version %r failed to load: %s", plan.name, plan.version, error)
             served.fail(str(error) or type(error).__name__)
@@ -73,16 +77,19 @@ class BringUp:
         _LOG.info("model %r version %s is ready after %.2f s", plan.name, plan.version, served.load_seconds)
         return ""
 
-    async def _load(self, plan: Plan, served: ServedModel, base: ServedModel | None) -> None:
+    async def _load(
+        self, plan: Plan, served: ServedModel, base: ServedModel | None, on_broken: Callable[[str], None]
+    ) -> None:
         if plan.fault:
             raise LoadFailed(plan.fault)
-        running = await self._own(plan, plan.bundle, served) if plan.bundle else _of_base(plan, base)
+        observer = break_after(on_broken, self.events.observer(served))
+        running = await self._own(plan, plan.bundle, served, observer) if plan.bundle else _of_base(plan, base)
         adapter = await asyncio.to_thread(open_adapter, plan.config.adapter, plan.folder, running.inputs)
         outputs = [spec.name for spec in running.outputs]
         served.labels = await asyncio.to_thread(read_labels, plan.config.labels, plan.folder, outputs)
         served.attach(running, adapter, plan.config, owned=plan.bundle is not None)
 
-    async def _own(self, plan: Plan, bundle: Path, served: ServedModel) -> RunningModel:
+    async def _own(self, plan: Plan, bundle: Path, served: ServedModel, observer: Observer) -> RunningModel:
         instance = await asyncio.to_thread(open_instance, bundle, plan.config, self.artifacts)
         served.advance(ModelState.WARMING)
         proof = await asyncio.to_thread(warm, instance, plan.config)
@@ -91,7 +98,7 @@ class BringUp:
         batch_plan = await asyncio.to_thread(plan_batching, instance, proof, plan.config)
         if batch_plan.padding:
             _LOG.info("model %r version %s: %s", plan.name, plan.version, batch_plan.padding)
-        return start(instance, batch_plan, plan.config, self.events.observer(served), self.clock)
+        return start(instance, batch_plan, plan.config, observer, self.clock)
 
 
 def _of_base(plan: Plan, base: ServedModel | None) -> RunningModel:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from tidemill.repository.bringup import BringUp
 from tidemill.repository.catalogue import Catalogue
@@ -21,8 +22,9 @@ class Renewal:
     beside the old, then all are swapped in one turn of the loop, and the old ones answer what they had taken.
     """
 
-    def __init__(self, catalogue: Catalogue, bring_up: BringUp) -> None:
+    def __init__(self, catalogue: Catalogue, bring_up: BringUp, on_broken: Callable[[ServedModel, str], None]) -> None:
         self._catalogue = catalogue
+        self._on_broken = on_broken
         self._bring_up = bring_up
         self._on_state = bring_up.events.on_state
         self._leaving: dict[asyncio.Task[None], ServedModel] = {}
@@ -82,7 +84,7 @@ class Renewal:
             lineup.add_ready(plan, current)
             return
         served = self._newcomer(shelf, plan)
-        if not (fault := await self._bring_up(plan, served, base)):
+        if not (fault := await self._bring_up(plan, served, base, partial(self._on_broken, served))):
             lineup.add_ready(plan, served)
             return
         lineup.faults.append(f"version {plan.version}: {fault}" if plan.version else fault)

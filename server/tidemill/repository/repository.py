@@ -25,6 +25,9 @@ __all__ = ["Events", "Repository"]
 
 _LOG = logging.getLogger("tidemill.repository")
 
+_LONGEST_WAIT = 60.0
+"""Seconds between two attempts to bring back a model that broke."""
+
 
 class Repository(Catalogue):
     """The served models of one server, and how they change; belongs to one event loop."""
@@ -34,7 +37,9 @@ class Repository(Catalogue):
         super().__init__()
         self._paths = tuple(paths)
         self._control = control
-        self._renewal = Renewal(self, bring_up)
+        self._renewal = Renewal(self, bring_up, self._on_broken)
+        self._reviving: dict[str, asyncio.Task[None]] = {}
+        self._waits: dict[str, float] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._seen: dict[str, object] = {}
         for folder in scan(self._paths):
@@ -134,6 +139,11 @@ class Repository(Catalogue):
         for name in [name for name, shelf in self.shelves.items() if shelf.wanted and name not in present]:
             await self._withdraw(name)
 
+    @property
+    def leaving(self) -> list[ServedModel]:
+        """The models that were replaced and still answer what they had taken."""
+        return self._renewal.leaving
+
     async def drain(self) -> None:
         """Take no more requests and return when all that were taken are answered."""
         for served in self._all():
@@ -143,6 +153,8 @@ class Repository(Catalogue):
 
     def close(self) -> None:
         """Let go of all models; requests that still wait fail with ShuttingDown."""
+        for task in self._reviving.values():
+            task.cancel()
         for served in self._all():
             served.close()
         for shelf in self.shelves.values():
@@ -171,12 +183,31 @@ class Repository(Catalogue):
                 self.shelves[root] = Shelf(read_source(base), wanted=True)
             shelf = self.shelves.setdefault(source.name, Shelf(source, wanted=True))
             shelf.source, shelf.wanted = source, True
+            self._waits.pop(root, None)
             shelf.keep_files(upload.files if upload else None)
             return (await self._renewal.renew(root)).get(source.name, [])
 
     async def _renew(self, root: str) -> None:
         async with self._lock(root):
             await self._renewal.renew(root)
+
+    def _on_broken(self, broken: ServedModel, reason: str) -> None:
+        """Take a model that only fails out of service, with those that it runs, and load it again after a while."""
+        _LOG.error("model %r version %s is taken out of service: %s", broken.name, broken.version, reason)
+        for served in [served for served in self._all() if served.is_run_by(broken)]:
+            self._renewal.retire(served, reason)
+        if broken.name not in self._reviving:
+            self._reviving[broken.name] = asyncio.ensure_future(self._revive(broken.name))
+
+    async def _revive(self, name: str) -> None:
+        shelf = self.shelves[name]
+        while shelf.wanted and not next(shelf.ready(), None):
+            wait = self._waits.setdefault(name, self._control.restart_seconds)
+            self._waits[name] = min(2 * wait, _LONGEST_WAIT)
+            await asyncio.sleep(wait)
+            if shelf.wanted:
+                await self._renew(name)
+        del self._reviving[name]
 
     async def _withdraw(self, name: str, *, dependents: bool = False) -> None:
         root = self.root(name)
@@ -206,7 +237,7 @@ class Repository(Catalogue):
 
     def _all(self) -> list[ServedModel]:
         shown = [served for shelf in self.shelves.values() for served in shelf.versions.values()]
-        return [*shown, *self._renewal.leaving]
+        return [*shown, *self.leaving]
 
     def not_ready_reason(self) -> str:
         """As `Catalogue.not_ready_reason`; a server that was told what to start with may be without any model."""

@@ -24,6 +24,7 @@ class RunningModel:
     Attributes:
         inputs: The graph's inputs, but for the mask that the server makes.
         outputs: The graph's outputs.
+        output_names: Their names.
         instance: The loaded graph.
         plan: How it is batched, and why.
     """
@@ -42,6 +43,7 @@ class RunningModel:
         made = ragged.mask[0] if ragged and ragged.mask else None
         self.inputs: tuple[TensorSpec, ...] = tuple(spec for spec in instance.inputs if spec.name != made)
         self.outputs: tuple[TensorSpec, ...] = instance.outputs
+        self.output_names = [spec.name for spec in instance.outputs]
         self._batcher = batcher
         self._axis = plan.proof.symbol if plan.proof.batchable else None
         self._users = 0
@@ -65,14 +67,14 @@ class RunningModel:
             if not self._users:
                 self._unused.set()
 
-    async def run(
+    def submit(
         self,
         feed: Mapping[str, Array],
         sizes: Mapping[str, int],
         deadline: float | None = None,
         urgency: Urgency | None = None,
-    ) -> Mapping[str, Array]:
-        """Run one request.
+    ) -> asyncio.Future[Mapping[str, Array]]:
+        """Have one request run.
 
         Args:
             feed: Arrays by input name, checked against `inputs`.
@@ -81,10 +83,10 @@ class RunningModel:
             urgency: What the request asks of the queue.
 
         Returns:
-            Arrays by output name.
+            What will hold arrays by output name; cancelling it ends the work.
         """
         rows = sizes[self._axis] if self._axis else 1
-        return await self._batcher.infer(feed, rows, deadline, urgency)
+        return self._batcher.submit(feed, rows, deadline, urgency)
 
     async def drain(self) -> None:
         """Return when all requests that were taken are answered; from then on take no more."""

@@ -11,10 +11,11 @@ from tidemill.adapters.adapter import Adapter
 from tidemill.batching.urgency import Urgency
 from tidemill.bundle.config import ModelConfig
 from tidemill.errors import InvalidArgument, ModelNotReady
-from tidemill.protocol.signature import check_inputs, check_names
+from tidemill.protocol.signature import Signature, check_inputs, check_names
 from tidemill.protocol.types import Array, InferRequest, InferResponse, ModelMetadata, Parameter, TensorSpec
 from tidemill.repository.description import PLATFORM, describe
 from tidemill.repository.running import RunningModel
+from tidemill.repository.started import Started
 
 __all__ = ["ModelState", "ServedModel"]
 
@@ -60,6 +61,7 @@ class ServedModel:
         self._adapter: Adapter | None = None
         self._config = ModelConfig()
         self._owned = False
+        self._signature = Signature(())
 
     @classmethod
     def idle(cls, name: str) -> ServedModel:
@@ -117,6 +119,7 @@ class ServedModel:
             owned: Whether `running` ends with this model; False if it is the base's.
         """
         self._running, self._adapter, self._config, self._owned = running, adapter, config, owned
+        self._signature = Signature(self.inputs)
 
     def ready(self, load_seconds: float) -> None:
         """Take requests from now on."""
@@ -177,7 +180,13 @@ class ServedModel:
         return describe(self.name, self.inputs, self.running, self._config)
 
     async def infer(self, request: InferRequest, deadline: float | None = None) -> InferResponse:
-        """Check a request, run it, and pick the outputs that it asked for.
+        """Run a request and pick the outputs that it asked for; see `start`."""
+        started = self.start(request, deadline)
+        await started.outputs
+        return started.response()
+
+    def start(self, request: InferRequest, deadline: float | None = None) -> Started:
+        """Check a request and have it run.
 
         Args:
             request: Inputs by name; arrays may be read-only views.
@@ -188,17 +197,31 @@ class ServedModel:
             TidemillError: The run failed, or could not be made (in time).
         """
         running = self.running
-        check_names("output", (spec.name for spec in running.outputs), (output.name for output in request.outputs))
-        urgency = _urgency(request.parameters)
-        sizes = check_inputs(self.inputs, request.inputs)
+        names = running.output_names
+        if request.outputs:
+            wanted = [output.name for output in request.outputs]
+            check_names("output", names, wanted)
+            names = wanted
+        urgency = _urgency(request.parameters) if request.parameters else None
+        sizes = self._signature.check(request.inputs)
+        if self._adapter is None:
+            outputs = running.submit(request.inputs, sizes, deadline, urgency)
+        else:
+            work = self._convert_and_run(running, self._adapter, request.inputs, deadline, urgency)
+            outputs = asyncio.ensure_future(work)
+        return Started(self, request, names, outputs)
+
+    async def _convert_and_run(
+        self,
+        running: RunningModel,
+        adapter: Adapter,
+        inputs: Mapping[str, Array],
+        deadline: float | None,
+        urgency: Urgency | None,
+    ) -> Mapping[str, Array]:
         with running.held():
-            feed: Mapping[str, Array] = dict(request.inputs)
-            if self._adapter:
-                feed = await asyncio.to_thread(self._adapter.convert, request.inputs)
-                sizes = check_inputs(running.inputs, feed)
-            outputs = await running.run(feed, sizes, deadline, urgency)
-        names = [output.name for output in request.outputs] or [spec.name for spec in running.outputs]
-        return InferResponse(self.name, self.version, {name: outputs[name] for name in names}, request.id)
+            feed = await asyncio.to_thread(adapter.convert, inputs)
+            return await running.submit(feed, check_inputs(running.inputs, feed), deadline, urgency)
 
 
 def _urgency(parameters: Mapping[str, Parameter]) -> Urgency:

@@ -64,8 +64,8 @@ def plan_batching(instance: Instance, proof: BatchProof, config: ModelConfig) ->
         most = min(max(best_rows(measured), _FEWEST_ROWS, *options.preferred_batch_sizes), _MOST_ROWS)
         options = replace(options, max_batch_size=most)
     # Where a run costs less than planning would, what is there is sent.
-    slow = bool(measured) and min(measured.values()) >= options.inline_below
-    return BatchPlan(proof, options, CostTable(measured) if slow else None, finding)
+    pays = bool(measured) and (config.batching.policy == "cost" or min(measured.values()) >= options.inline_below)
+    return BatchPlan(proof, options, CostTable(measured) if pays else None, finding)
 
 
 def start(

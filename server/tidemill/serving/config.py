@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from tidemill.errors import ConfigError
 
@@ -44,6 +44,12 @@ class ServerConfig(BaseModel):
         description="Whether callers may load and unload models (explicit), or the repositories are watched (poll); "
         "if not set, callers may on a loopback host and not beyond.",
     )
+    load_models: tuple[str, ...] | None = Field(
+        None, description="The models to load at the start; all of them if not set. Callers can load the others."
+    )
+    poll_seconds: float = Field(
+        15.0, gt=0, description="How often watched repositories are looked at (model_control: poll)."
+    )
     settings_control: bool | None = Field(
         None,
         description="Whether callers may change log and trace settings; if not set, on a loopback host and not beyond.",
@@ -52,8 +58,17 @@ class ServerConfig(BaseModel):
         False,
         description="Whether callers may register shared memory; a caller can read what this process could.",
     )
+    http_fast_lane: bool = Field(
+        True, description="Whether plain infer requests over REST bypass the web framework; the answers are the same."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level logged.")
     log_format: Literal["text", "json"] = Field("text", description="One line of text or one JSON object an event.")
+
+    @field_validator("load_models", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        """Names from the environment or a flag, separated by commas."""
+        return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
     @property
     def effective_model_control(self) -> Literal["none", "explicit", "poll"]:

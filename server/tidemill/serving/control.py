@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.errors import Unavailable, Unsupported
+from tidemill.errors import Unsupported
 from tidemill.protocol.control import LoadParameters
 from tidemill.repository.repository import Repository
 from tidemill.serving.config import ServerConfig
@@ -46,10 +46,7 @@ class Control:
         await self._repository.unload(name, dependents=dependents)
 
     def _check(self) -> None:
-        mode = self._config.effective_model_control
-        if mode == "poll":
-            raise Unavailable("callers may not load models while the repositories are polled (model_control: poll)")
-        if mode == "none":
+        if self._config.effective_model_control == "none":
             raise Unsupported(
                 "callers may not load or unload models here; the operator can allow it (model_control: explicit)"
             )

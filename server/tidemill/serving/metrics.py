@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from tidemill.batching.record import BatchRecord
 from tidemill.serving.nv_metrics import format_nv_metrics
+from tidemill.serving.series import Count, Counters, Distribution, Histograms
 from tidemill.serving.statistics import Tally
 
 __all__ = ["PROTOCOLS", "Metrics", "ModelMetrics"]
@@ -39,11 +40,11 @@ class ModelMetrics:
     """The series of one version of one model; it is the batcher's observer."""
 
     labels: tuple[str, str]
-    requests: dict[tuple[str, str], Counter]
-    durations: dict[tuple[str, str], Histogram]
-    queue: Histogram
-    run: Histogram
-    rows: Histogram
+    requests: dict[tuple[str, str], Count]
+    durations: dict[tuple[str, str], Distribution]
+    queue: Distribution
+    run: Distribution
+    rows: Distribution
     tally: Tally = field(default_factory=Tally)
 
     def on_batch(self, batch: BatchRecord) -> None:
@@ -62,20 +63,11 @@ class ModelMetrics:
         self.tally.answered(code, seconds)
 
 
-class _Registry(CollectorRegistry):
-    """A registry without the `_created` series, which double every page and no dashboard asks for."""
-
-    def collect(self) -> Iterator[Metric]:
-        for metric in super().collect():
-            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
-            yield metric
-
-
 class Metrics:
     """All series of one server; nothing is global, so that two servers can live in one process."""
 
     def __init__(self) -> None:
-        self.registry = _Registry()
+        self.registry = CollectorRegistry()
         self._models: dict[tuple[str, str], ModelMetrics] = {}
         self._depths: dict[tuple[str, str], Callable[[], int]] = {}
         self._requests = self._counter("requests_total", "Answered requests by result.", "protocol", "code")
@@ -133,11 +125,15 @@ class Metrics:
             rows=self._rows.labels(*labels),
         )
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"tidemill_{name}", text, (*_MODEL, *labels), registry=self.registry)
+    def _counter(self, name: str, text: str, *labels: str) -> Counters:
+        family = Counters(f"tidemill_{name}", text, (*_MODEL, *labels))
+        self.registry.register(family)
+        return family
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"tidemill_{name}", text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
-        return Histogram(f"tidemill_{name}", text, (*_MODEL, *labels), buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histograms:
+        family = Histograms(f"tidemill_{name}", text, (*_MODEL, *labels), buckets)
+        self.registry.register(family)
+        return family

@@ -11,12 +11,14 @@ from typing import Any
 
 from tidemill.batching.record import Observer
 from tidemill.errors import ConfigError
+from tidemill.repository.control import RepositoryControl
 from tidemill.repository.repository import Events, Repository
 from tidemill.repository.served import ModelState, ServedModel
 from tidemill.serving.changes import Changes
 from tidemill.serving.config import ServerConfig
 from tidemill.serving.grpc.server import bind, create_server
 from tidemill.serving.http.app import create_app
+from tidemill.serving.http.fast_request import Lane
 from tidemill.serving.http.server import HttpServer, listen
 from tidemill.serving.logs import configure_logs
 from tidemill.serving.metrics import Metrics
@@ -49,11 +51,11 @@ class Server:
         """
         self.config = config
         metrics, changes = Metrics(), Changes()
-        repository = Repository.open(repositories, _events(metrics, changes))
+        repository = Repository.open(repositories, _events(metrics, changes), control=_control(config))
         self.service = Service(repository, metrics, config, changes)
         self.http_port = 0
         self.grpc_port = 0
-        self._http = HttpServer(create_app(self.service))
+        self._http = HttpServer(create_app(self.service), Lane(self.service) if config.http_fast_lane else None)
         self._grpc: Any = create_server(self.service)
 
     async def start(self) -> None:
@@ -139,6 +141,11 @@ def _tell(server: Server) -> None:
     reason = server.service.not_ready_reason()
     state = f"is not ready ({reason}), listening" if reason else f"serves {len(server.service.model_names())} model(s)"
     print(f"tidemill {state} on {server}", flush=True)
+
+
+def _control(config: ServerConfig) -> RepositoryControl:
+    polled = config.effective_model_control == "poll"
+    return RepositoryControl(config.load_models, config.poll_seconds if polled else 0.0)
 
 
 def _events(metrics: Metrics, changes: Changes) -> Events:

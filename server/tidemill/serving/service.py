@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version as installed_version
 from typing import Any
 
-from tidemill.errors import ModelNotReady, NotFound, QueueFull, ShuttingDown, TidemillError, Unsupported
+from tidemill.errors import ModelNotReady, Unsupported
 from tidemill.protocol.index import ModelIndex
 from tidemill.protocol.types import InferRequest, InferResponse, ModelMetadata, ServerMetadata
 from tidemill.repository.repository import Repository
 from tidemill.repository.served import ServedModel
-from tidemill.serving.answer import finish
+from tidemill.serving.admission import Admission, Admitted
 from tidemill.serving.changes import Changes
 from tidemill.serving.config import ServerConfig
 from tidemill.serving.control import Control
 from tidemill.serving.log_settings import LogSettings
-from tidemill.serving.metrics import OK, Metrics, ModelMetrics
+from tidemill.serving.metrics import Metrics
 from tidemill.serving.shared_memory import SharedMemory
 from tidemill.serving.trace_settings import TraceSettings
+from tidemill.serving.underway import Underway
 
 __all__ = ["Service"]
 
@@ -51,6 +51,7 @@ class Service:
         memory: The shared memory that callers registered.
         traces: Which requests leave a trace.
         logs: What the log holds.
+        admission: Who is in the server.
         changes: Announces when `ready`, `refusing` or a model's state may have changed.
     """
 
@@ -71,16 +72,18 @@ class Service:
         self.logs = LogSettings(config.log_level)
         self._repository = repository
         self._clock = clock
-        self._inflight = 0
         self._loaded = False
         self._draining = False
-        self._refusing = False
-        metrics.watch_inflight(lambda: self._inflight)
+        self.admission = Admission(repository, metrics, config.max_inflight, clock)
+        self._watching: asyncio.Task[None] | None = None
+        metrics.watch_inflight(lambda: self.admission.inflight)
 
     async def load(self) -> None:
         """Load and warm every model; those that fail are not ready and say why."""
         await self._repository.load_all()
         self._loaded = True
+        if self.config.effective_model_control == "poll":
+            self._watching = asyncio.create_task(self._repository.watch())
         self.changes.announce()
 
     def drain(self) -> None:
@@ -90,7 +93,9 @@ class Service:
 
     def refuse(self) -> None:
         """Refuse new requests; those in flight go on."""
-        self._refusing = True
+        self.admission.refusing = True
+        if self._watching:
+            self._watching.cancel()
         self.changes.announce()
 
     def close(self) -> None:
@@ -113,12 +118,12 @@ class Service:
     @property
     def inflight(self) -> int:
         """Requests that are in the server now."""
-        return self._inflight
+        return self.admission.inflight
 
     @property
     def refusing(self) -> bool:
         """Whether the server has come to its end and takes no more requests."""
-        return self._refusing
+        return self.admission.refusing
 
     def server_metadata(self) -> ServerMetadata:
         """Who answers."""
@@ -207,77 +212,38 @@ class Service:
         """Every version of every model with its state, or only those that are ready."""
         return [entry for entry in self._repository.index() if not ready or entry.state == "READY"]
 
-    @contextmanager
-    def track(self, protocol: str, name: str, version: str) -> Iterator[None]:
-        """Admit, time and count one request, from its first byte to its encoded answer.
-
-        Args:
-            protocol: "rest" or "grpc".
-            name: The model asked for, which need not exist.
-            version: The version asked for; "" for the newest.
-
-        Raises:
-            ShuttingDown: The server no longer takes requests.
-            QueueFull: `max_inflight` requests are here already.
-            NotFound: There is no such model or version.
-            ModelNotReady: There is, but it is not ready.
-        """
-        started = self._clock()
-        self._inflight += 1
-        code = "internal"
-        try:
-            self._admit()
-            # A wrong address is told before anything that is wrong with the body.
-            self._repository.get(name, version)
-            yield
-            code = OK
-        except TidemillError as error:
-            code = error.code
-            raise
-        except asyncio.CancelledError:
-            code = "cancelled"
-            raise
-        finally:
-            self._inflight -= 1
-            self._metrics_of(name, version).on_request(protocol, code, self._clock() - started)
+    def track(self, protocol: str, name: str, version: str) -> Admitted:
+        """Admit, time and count one request, from its first byte to its encoded answer; see `Admission.enter`."""
+        return self.admission.enter(protocol, name, version)
 
     async def infer(self, request: InferRequest, within: float | None = None) -> InferResponse:
-        """Answer one request.
+        """Answer one request; see `begin`."""
+        underway = self.begin(request, within)
+        await underway.outputs
+        return underway.finish()
+
+    def begin(self, request: InferRequest, within: float | None = None) -> Underway:
+        """Have one request answered.
 
         Args:
             request: The decoded request; its parameter `timeout` is in microseconds.
             within: Seconds after which nobody waits for the answer any more; None if the caller set no limit.
 
         Raises:
-            TidemillError: The request is wrong, or cannot be answered (in time).
+            TidemillError: The request is wrong, or cannot be answered.
         """
-        started = self._clock()
-        deadline = self._deadline(request, within)
-        held = self.memory.hold(request.outputs)
+        begun = self._clock()
+        deadline = self._deadline(request, within, begun)
+        held = self.memory.hold(request.outputs) if request.outputs else {}
         served = self._repository.get(request.model_name, request.model_version)
-        response = await served.infer(request, deadline)
-        if self.traces.active:
-            self.traces.record(served.name, request.id, self._clock() - started, response.timing)
-        return finish(response, request, held, served)
+        return Underway(served.start(request, deadline), held, self.traces, self._clock, begun)
 
-    def _deadline(self, request: InferRequest, within: float | None) -> float | None:
-        timeout = request.parameters.get("timeout", 0)
+    def _deadline(self, request: InferRequest, within: float | None, now: float) -> float | None:
+        timeout = request.parameters.get("timeout", 0) if request.parameters else 0
+        if within is None and not timeout:
+            return None
         limits = [limit for limit in (within, float(timeout) / 1e6 or None) if limit is not None]
-        return self._clock() + min(limits) if limits else None
-
-    def _admit(self) -> None:
-        if self._refusing:
-            raise ShuttingDown("the server is shutting down")
-        limit = self.config.max_inflight
-        if self._inflight > limit:
-            raise QueueFull(f"{limit} requests are in the server already (max_inflight); try again later")
-
-    def _metrics_of(self, name: str, version: str) -> ModelMetrics:
-        # Names that callers made up must not become series.
-        try:
-            return self.metrics.model(name, self._repository.find(name, version).version)
-        except NotFound:
-            return self.metrics.unknown
+        return now + min(limits) if limits else None
 
     def _ready(self, name: str) -> list[ServedModel]:
         names = [name] if name else self._repository.names()

@@ -150,3 +150,23 @@ def test_a_bar_only_on_a_terminal() -> None:
 
     assert progress_for(Terminal()) is terminal_progress
     assert progress_for(io.StringIO()) is log_progress
+
+
+def test_npz(tmp_path: Path) -> None:
+    np.savez(tmp_path / "w.npz", enc_w=np.arange(6, dtype=np.float32).reshape(2, 3))
+    found = open_checkpoint(tmp_path / "w.npz", rename={"encoder.weight": "enc_w"})
+    assert list(found) == ["encoder.weight"]
+    np.testing.assert_array_equal(found["encoder.weight"], [[0, 1, 2], [3, 4, 5]])
+
+
+@pytest.mark.parametrize("kind", ["pickled", "single", "empty", "cut"])
+def test_files_that_are_no_npz(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "w.npz"
+    np.savez(path, a=np.array([{}], object) if kind == "pickled" else np.ones(3))
+    if kind == "single":
+        with path.open("wb") as file:
+            np.save(file, np.ones(3))
+    elif kind != "pickled":
+        path.write_bytes(b"" if kind == "empty" else path.read_bytes()[:-30])
+    with pytest.raises(ValueError, match=r"w\.npz cannot be read as a numpy archive"):
+        open_checkpoint(path)

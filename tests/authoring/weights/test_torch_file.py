@@ -75,7 +75,8 @@ def torch() -> Iterator[types.ModuleType]:
     torch._utils._rebuild_tensor_v2 = _rebuild_tensor_v2  # type: ignore[attr-defined]
     sys.modules |= {"torch": torch, "torch._utils": torch._utils}  # type: ignore[attr-defined]
     yield torch
-    del sys.modules["torch"], sys.modules["torch._utils"]
+    for name in ("torch", "torch._utils", "__torch__", "__torch__.net"):
+        sys.modules.pop(name, None)
 
 
 def write_zip(path: Path, value: Any, *, compress: bool = False, byteorder: bytes = b"little") -> None:
@@ -194,3 +195,32 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path, write: Callable[..., Non
         (tmp_path / "w.pt").write_bytes(whole[:length])
         with pytest.raises(ValueError, match="cannot be read as a PyTorch checkpoint"):
             read_torch(tmp_path / "w.pt")
+
+
+def scripted(name: str, attributes: dict[str, Any]) -> Any:
+    """An object of a class that only the archive knows, as torch.jit.save pickles a module."""
+    module, _, kind = name.rpartition(".")
+    made = type(kind, (), {"__module__": module})
+    for package in ("__torch__", module):
+        sys.modules.setdefault(package, types.ModuleType(package))
+    setattr(sys.modules[module], kind, made)
+    one = made()
+    vars(one).update(attributes)
+    return one
+
+
+def test_a_scripted_models_tensors_have_the_names_of_its_state_dict(tmp_path: Path) -> None:
+    inner = scripted("__torch__.net.Linear", {"weight": Tensor(A), "training": False})
+    model = scripted("__torch__.net.Model", {"encoder": inner, "scale": Tensor(A[0]), "rates": [8000, 16000]})
+    write_zip(tmp_path / "w.jit", model)
+    found = read_torch(tmp_path / "w.jit")
+    assert list(found) == ["encoder.weight", "scale"]
+    np.testing.assert_array_equal(found["encoder.weight"], A)
+
+
+def test_a_scripted_object_is_no_way_to_call_something(tmp_path: Path) -> None:
+    model = scripted("__torch__.net.Model", {"code": Canary(tmp_path / "owned")})
+    write_zip(tmp_path / "w.jit", model)
+    with pytest.raises(ValueError, match=r"names posix\.mkdir, which is not allowed"):
+        read_torch(tmp_path / "w.jit")
+    assert not (tmp_path / "owned").exists()

@@ -18,7 +18,7 @@ _LOG = logging.getLogger("tidemill.http")
 _INTERNAL = "internal error; the server's log has the details"
 
 
-def error_response(error: Exception) -> Response:
+def error_response(error: BaseException) -> Response:
     """The answer to a request that failed; what is no TidemillError is logged and told to nobody."""
     if not isinstance(error, TidemillError):
         _LOG.error("a request failed unexpectedly", exc_info=error)

@@ -18,12 +18,12 @@ from tidemill.serving.http.errors import error_response
 from tidemill.serving.http.forms import Call, Form, Written
 from tidemill.serving.service import Service
 
-__all__ = ["InferRoute"]
+__all__ = ["COMPRESS_FROM", "JOIN_BELOW", "InferRoute", "server_timing"]
 
 _T = TypeVar("_T")
 
-_COMPRESS_FROM = 4096
-_JOIN_BELOW = 64 << 10
+COMPRESS_FROM = 4096
+JOIN_BELOW = 64 << 10
 
 
 class InferRoute:
@@ -57,7 +57,7 @@ class InferRoute:
             request = form.read(await self._body(call, receive), call)
             answer = await _while_connected(receive, self._service.infer(request))
             written = form.write(answer, request)
-            timing = _server_timing(answer, time.monotonic() - started)
+            timing = server_timing(answer, time.monotonic() - started)
             return await _encode(written, call.headers.get("accept-encoding", ""), timing)
 
     async def _body(self, call: Call, receive: Receive) -> Buffer:
@@ -83,17 +83,17 @@ async def _encode(written: Written, accepted: str, timing: str) -> Response:
     buffers = written.buffers
     size = sum(map(len, buffers))
     headers = {**written.headers, "server-timing": timing}
-    encoding = choose_encoding(accepted) if size >= _COMPRESS_FROM else "identity"
+    encoding = choose_encoding(accepted) if size >= COMPRESS_FROM else "identity"
     if encoding != "identity":
         headers |= {"content-encoding": encoding, "vary": "accept-encoding"}
         buffers = await compress(buffers, encoding)
         size = len(buffers[0])
-    if size < _JOIN_BELOW:
+    if size < JOIN_BELOW:
         return Response(b"".join(buffers), headers=headers)
     return _BuffersResponse(buffers, headers | {"content-length": str(size)})
 
 
-def _server_timing(answer: InferResponse, seconds: float) -> str:
+def server_timing(answer: InferResponse, seconds: float) -> str:
     """Where the time went, in milliseconds, as browsers and proxies read it."""
     total = f"total;dur={seconds * 1e3:.3f}"
     if answer.timing is None:

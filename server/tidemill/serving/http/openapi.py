@@ -135,7 +135,7 @@ def _tensor(spec: TensorSpec, *, data: bool) -> Schema:
         "type": "array",
         "minItems": len(spec.shape),
         "maxItems": len(spec.shape),
-        "prefixItems": [_dim(dim) for dim in spec.shape],
+        **({"prefixItems": [_dim(dim) for dim in spec.shape]} if spec.shape else {}),
         "items": {"type": "integer", "minimum": 0},
         "description": f"{spec}",
     }

@@ -6,42 +6,36 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-import orjson
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tidemill.errors import ConfigError
+from tidemill.serving.http.fast_lane import FastProtocol
+from tidemill.serving.http.fast_request import Lane
+from tidemill.serving.http.protocol import CLOSE, HttpProtocol
 
 __all__ = ["HttpServer", "listen"]
 
-_CLOSE = (b"connection", b"close")
 _KEEP_ALIVE_SECONDS = 75
-
-
-class HttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, with errors in the form of all others even where no HTTP could be read."""
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, and hang up."""
-        body = orjson.dumps({"error": msg})
-        head = (
-            f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-            "connection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
-        self.transport.close()
 
 
 class HttpServer(uvicorn.Server):
     """Serves an ASGI application on sockets that are open already."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, lane: Lane | None = None) -> None:
+        """Set up.
+
+        Args:
+            app: Answers every request.
+            lane: Answers plain infer requests instead; None to leave them to `app`.
+        """
+        protocol: Any = partial(FastProtocol, lane=lane) if lane else HttpProtocol
         super().__init__(
             uvicorn.Config(
                 app,
-                http=HttpProtocol,
+                http=protocol,
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -59,8 +53,8 @@ class HttpServer(uvicorn.Server):
 
     def part_from_clients(self) -> None:
         """Close every connection after its next answer, so that clients connect to another server."""
-        self.config.encoded_headers.append(_CLOSE)
-        self.server_state.default_headers = [*self.server_state.default_headers, _CLOSE]
+        self.config.encoded_headers.append(CLOSE)
+        self.server_state.default_headers = [*self.server_state.default_headers, CLOSE]
 
     async def finish(self) -> None:
         """Accept nothing more and return when every request in flight is answered."""

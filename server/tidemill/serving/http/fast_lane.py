@@ -1,0 +1,139 @@
+"""The fast lane: plain infer requests answered where their bytes arrive, without an ASGI application or a task.
+
+It does for them what `serving.http.infer` does, over the same service; whatever is not plain, or comes while the
+connection is busy, takes the normal lane. Knows connections; what is plain stands in `fast_head`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+from tidemill.errors import Cancelled
+from tidemill.serving.http.body import Buffer
+from tidemill.serving.http.fast_head import read_head
+from tidemill.serving.http.fast_request import FastRequest, Lane
+from tidemill.serving.http.infer import JOIN_BELOW
+from tidemill.serving.http.protocol import HttpProtocol
+
+__all__ = ["FastProtocol"]
+
+
+class FastProtocol(HttpProtocol):
+    """A connection with both lanes; one request at a time, so that answers keep their order."""
+
+    def __init__(self, *args: Any, lane: Lane, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._lane = lane
+        self._request: FastRequest | None = None
+        self._receiving = False
+        self._unsent: list[Buffer] = []
+        self._last = False
+
+    # What the parser calls
+
+    def on_message_begin(self) -> None:
+        """Forget the last request; what only the normal lane needs is made when it is taken."""
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+
+    def on_headers_complete(self) -> None:
+        """Choose the lane."""
+        admitted = self._admit()
+        if admitted is None:
+            self._take_normal_lane()
+        else:
+            self._request = admitted
+            self._receiving = True
+
+    def on_body(self, body: bytes) -> None:
+        """Keep a part of the body."""
+        if self._receiving and self._request:
+            self._request.receive(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Have a complete request answered."""
+        if not self._receiving:
+            super().on_message_complete()
+            return
+        self._receiving = False
+        if self._request:
+            self._request.run(self._answer)
+
+    # What the transport calls
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the work for a client that is gone."""
+        request, self._request = self._request, None
+        if request:
+            request.abandon(Cancelled("the client closed the connection before its answer was ready"))
+        self._unsent.clear()
+        super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        """Send what waited until the client read on."""
+        super().resume_writing()
+        if self._unsent:
+            self._send()
+
+    # What the server calls
+
+    def shutdown(self) -> None:
+        """Close the connection, after the answer if one is due."""
+        if self._request is None:
+            super().shutdown()
+        self._last = True
+
+    def _admit(self) -> FastRequest | None:
+        parser = self.parser
+        if self._is_busy or parser.get_method() != b"POST":
+            return None
+        target = self._lane.target(self.url)
+        if target is None or parser.get_http_version() != "1.1" or not parser.should_keep_alive():
+            return None
+        head = read_head(self.headers)
+        admitted = self._lane.admit(target, head) if head else None
+        return FastRequest(self._lane, target, head, admitted) if head and admitted else None
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._request is not None or (self.cycle is not None and not self.cycle.response_complete)
+
+    def _take_normal_lane(self) -> None:
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)
+        super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Start a request of the normal lane, unless one of the fast lane has to be answered first."""
+        if self._request is None:
+            super()._start_asgi_task(cycle, app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, app))
+
+    def _answer(self, status: int, headers: bytes, buffers: Sequence[Buffer]) -> None:
+        common, closes = self._lane.common_headers(self.server_state.default_headers)
+        self._last |= closes
+        close = b"connection: close\r\n" if self._last and not closes else b""
+        head = b"".join((STATUS_LINE[status], common, headers, close, b"\r\n"))
+        small = sum(map(len, buffers)) < JOIN_BELOW
+        self._unsent = [b"".join((head, *buffers))] if small else [head, *buffers]
+        self._send()
+
+    def _send(self) -> None:
+        """Write as much as the client takes; go on to the next request when all is written."""
+        while self._unsent and not self.flow.write_paused:
+            self.transport.write(self._unsent.pop(0))
+        if not self._unsent:
+            self._request = None
+            if self._last:
+                self.transport.close()
+            self.on_response_complete()

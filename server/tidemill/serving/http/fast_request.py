@@ -1,0 +1,178 @@
+"""One request in the fast lane, from its bytes to those of its answer; knows the service and nothing of connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from tidemill.protocol.rest import HEADER_LENGTH
+from tidemill.protocol.rest_cache import Bounded, RestCache
+from tidemill.protocol.types import InferRequest, InferResponse
+from tidemill.serving.admission import Admitted
+from tidemill.serving.http.body import Buffer, choose_encoding, compress
+from tidemill.serving.http.errors import error_response
+from tidemill.serving.http.fast_head import Head, Target, read_target
+from tidemill.serving.http.infer import COMPRESS_FROM, server_timing
+from tidemill.serving.http.protocol import CLOSE
+from tidemill.serving.service import Service
+from tidemill.serving.underway import Underway
+
+__all__ = ["Answer", "FastRequest", "Lane"]
+
+Answer: TypeAlias = Callable[[int, bytes, Sequence[Buffer]], None]
+"""Takes the status, the header lines and the body of an answer."""
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+_JSON = b"content-type: application/json\r\ncontent-length: %d\r\n"
+_BINARY = (
+    b"content-type: application/octet-stream\r\n" + HEADER_LENGTH.lower().encode() + b": %d\r\ncontent-length: %d\r\n"
+)
+_PACKED = b"content-encoding: %b\r\nvary: accept-encoding\r\n"
+
+
+class Lane:
+    """What all connections of one server share: the service, and what is remembered from request to request.
+
+    Attributes:
+        service: What answers.
+        cache: Reads and writes bodies.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.cache = RestCache()
+        self._targets: Bounded[bytes, Target] = Bounded()
+        self._common: tuple[Headers, bytes, bool] = ((), b"", False)
+
+    def target(self, url: bytes) -> Target | None:
+        """The model that a path asks to run; None if it is another path or not a plain one."""
+        target = self._targets.get(url)
+        if target is None and (target := read_target(url)):
+            self._targets.put(url, target)
+        return target
+
+    def admit(self, target: Target, head: Head) -> Admitted | None:
+        """Let a request in; None for one that would be refused, which is told so in the normal lane."""
+        if head.size > self.service.config.max_request_bytes:
+            return None
+        return self.service.admission.try_enter("rest", *target)
+
+    def common_headers(self, headers: Headers) -> tuple[bytes, bool]:
+        """The lines of the headers that every answer carries, and whether they close the connection."""
+        known, lines, closes = self._common
+        if headers is not known:
+            lines, closes = _lines(headers), CLOSE in headers
+            self._common = headers, lines, closes
+        return lines, closes
+
+
+class FastRequest:
+    """A request that was admitted; ends with one answer, or with `abandon`."""
+
+    __slots__ = ("_admitted", "_answer", "_body", "_head", "_lane", "_packing", "_request", "_target", "_underway")
+
+    def __init__(self, lane: Lane, target: Target, head: Head, admitted: Admitted) -> None:
+        self._lane = lane
+        self._target = target
+        self._head = head
+        self._admitted: Admitted | None = admitted
+        self._body: bytes | bytearray = b""
+        self._underway: Underway | None = None
+        self._packing: asyncio.Task[None] | None = None
+
+    def receive(self, part: bytes) -> None:
+        """Take a part of the body."""
+        if not self._body:
+            self._body = part
+        elif isinstance(self._body, bytearray):
+            self._body += part
+        else:
+            self._body = bytearray(self._body) + part
+
+    def run(self, answer: Answer) -> None:
+        """Have the complete request answered; `answer` is called once, at once or later."""
+        self._answer = answer
+        try:
+            self._request = self._read()
+            self._underway = self._lane.service.begin(self._request)
+        except Exception as error:
+            self._refuse(error)
+        else:
+            self._underway.outputs.add_done_callback(self._finish)
+
+    def abandon(self, reason: Exception) -> None:
+        """End the work for a client that is gone."""
+        self._leave(reason)
+        if self._underway:
+            self._underway.outputs.cancel()
+
+    def _read(self) -> InferRequest:
+        body, self._body = self._body, b""
+        lane, (model, version) = self._lane, self._target
+        reader = lane.service.memory.reader()
+        return lane.cache.parse_infer(
+            body, self._head.json_length, model_name=model, model_version=version, read_region=reader
+        )
+
+    def _finish(self, outputs: asyncio.Future[Any]) -> None:
+        if self._admitted is None or self._underway is None:
+            if not outputs.cancelled():
+                outputs.exception()  # nobody waits for it, and it is to be no surprise either
+            return
+        try:
+            response = self._underway.finish()
+            json_length, buffers = self._lane.cache.format_infer_response(response, self._request)
+            encoding = self._encoding(buffers)
+        except (Exception, asyncio.CancelledError) as error:
+            self._refuse(error)
+            return
+        if encoding == "identity":
+            self._reply(response, json_length, buffers)
+        else:
+            self._packing = asyncio.ensure_future(self._pack(response, json_length, buffers, encoding))
+
+    def _encoding(self, buffers: Sequence[Buffer]) -> str:
+        accepted = self._head.accepted
+        return choose_encoding(accepted) if accepted and _size(buffers) >= COMPRESS_FROM else "identity"
+
+    async def _pack(
+        self, response: InferResponse, json_length: int | None, buffers: Sequence[Buffer], encoding: str
+    ) -> None:
+        try:
+            packed = await compress(buffers, encoding)
+        except Exception as error:
+            self._refuse(error)
+        else:
+            self._reply(response, json_length, packed, _PACKED % encoding.encode())
+
+    def _reply(
+        self, response: InferResponse, json_length: int | None, buffers: Sequence[Buffer], more: bytes = b""
+    ) -> None:
+        admitted = self._leave()
+        if admitted is None:
+            return
+        size = _size(buffers)
+        described = _JSON % size if json_length is None else _BINARY % (json_length, size)
+        timing = server_timing(response, admitted.seconds).encode()
+        self._answer(200, b"%bserver-timing: %b\r\n%b" % (described, timing, more), buffers)
+
+    def _refuse(self, error: BaseException) -> None:
+        if self._leave(error):
+            response = error_response(error)
+            self._answer(response.status_code, _lines(response.raw_headers), [bytes(response.body)])
+
+    def _leave(self, error: BaseException | None = None) -> Admitted | None:
+        """Count the request; None if that was done before, because its client is gone."""
+        admitted, self._admitted = self._admitted, None
+        if admitted:
+            admitted.leave(error)
+        return admitted
+
+
+def _size(buffers: Sequence[Buffer]) -> int:
+    return sum(map(len, buffers))
+
+
+def _lines(headers: Headers) -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])

@@ -1,0 +1,118 @@
+"""The zoo behind a real server, asked over REST and gRPC by Triton's client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from zoo_server import Ask, ask_over, serving
+
+from tidemill.modelzoo import ZOO
+from tidemill.modelzoo.g2p import pronounce, spell
+from tidemill.modelzoo.mtcnn_pipeline import find_faces
+from tidemill.modelzoo.silero_vad import CHUNK, example_inputs
+from tidemill.modelzoo.smollm2 import generate
+
+Built = Callable[[str], Path]
+
+_DATA = Path(__file__).parents[1] / "data" / "models"
+
+
+@pytest.fixture(scope="session")
+def addresses(built: Built) -> Iterator[dict[str, str]]:
+    """A server over every model of the zoo whose weights are installed."""
+    for name in ZOO:
+        with suppress(pytest.skip.Exception):
+            repository = built(name)
+    with serving(repository) as ready:
+        yield ready
+
+
+@pytest.fixture(params=["http", "grpc"])
+def ask(request: pytest.FixtureRequest, addresses: dict[str, str]) -> Ask:
+    return ask_over(request.param, addresses)
+
+
+def test_small_models(ask: Ask, expected: Callable[[str], Any]) -> None:
+    numbers = expected("iris")
+    answer = ask("iris", {"flower": np.array(numbers["inputs"], np.float32)})
+    np.testing.assert_allclose(answer["logits"], numbers["logits"], atol=1e-5)
+    assert answer["species"].tolist() == numbers["pred"]
+    image = np.random.default_rng(0).standard_normal((2, 1, 28, 28)).astype(np.float32)
+    logits = ask("mnist-cnn", {"image": image})["logits"]
+    np.testing.assert_allclose(logits, expected("mnist_cnn")["synthetic_logits"], atol=1e-5)
+
+
+def test_a_recording_sent_chunk_by_chunk(ask: Ask, expected: Callable[[str], Any]) -> None:
+    audio = np.fromfile(_DATA / "goforward.raw", "<i2").astype(np.float32) / 32768
+    state, heard = example_inputs(), []
+    for chunk in audio[: len(audio) // CHUNK * CHUNK].reshape(-1, 1, CHUNK):
+        answer = ask("silero-vad", {**state, "audio": chunk})
+        state = {name: answer[f"next_{name}"] for name in ("context", "hidden", "cell")}
+        heard.append(answer["probability"][0])
+    np.testing.assert_allclose(heard, expected("silero_vad")["prob"], atol=1e-4)
+
+
+def test_words_of_all_lengths_at_once(ask: Ask, expected: Callable[[str], Any]) -> None:
+    cases = expected("g2p_gru")["cases"]
+    for case in cases:
+        assert pronounce(ask("g2p", {"letters": spell(case["word"])})["phonemes"][0]) == case["phonemes"]
+
+
+def test_a_crowd_of_words_is_padded_together_and_equal(
+    addresses: dict[str, str], expected: Callable[[str], Any]
+) -> None:
+    cases = expected("g2p_gru")["cases"]
+
+    def say(number: int) -> bool:
+        case = cases[number % len(cases)]
+        answer = ask_over("http", addresses)("g2p", {"letters": spell(case["word"])})
+        return pronounce(answer["phonemes"][0]) == case["phonemes"]
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(say, range(56)))
+
+
+def test_speaker_encoder(ask: Ask, built: Built, expected: Callable[[str], Any]) -> None:
+    built("speaker-encoder")
+    mels = np.random.default_rng(0).random((2, 160, 40), dtype=np.float32)
+    embedding = ask("speaker-encoder", {"mels": mels})["embedding"]
+    np.testing.assert_allclose(embedding[:, :16], expected("resemblyzer")["output_first16"], atol=2e-5)
+
+
+def test_crepe_and_efficientnet(ask: Ask, built: Built, expected: Callable[[str], Any]) -> None:
+    built("crepe-tiny")
+    answer = ask("crepe-tiny", ZOO["crepe-tiny"].example_inputs())
+    assert answer["frequency"][0] == pytest.approx(expected("crepe_tiny")["results"]["440"]["weighted_hz"], abs=1e-2)
+    built("efficientnet-lite0")
+    logits = ask("efficientnet-lite0", ZOO["efficientnet-lite0"].example_inputs())["logits"][0]
+    np.testing.assert_allclose(logits[:16], expected("efficientnet_lite0")["synthetic"]["logits_first16"], atol=1e-4)
+
+
+def test_faces_through_three_served_models(
+    ask: Ask, expected: Callable[[str], Any], sample: Callable[[str, str], Path]
+) -> None:
+    from PIL import Image
+
+    with Image.open(sample("skimage", "data/astronaut.png")) as opened:
+        faces = find_faces(np.asarray(opened.convert("RGB")), ask)
+    np.testing.assert_allclose(faces.boxes, expected("mtcnn")["boxes_xyxy"], atol=2e-3)
+    np.testing.assert_allclose(faces.landmarks, expected("mtcnn")["landmarks_le_re_n_lm_rm"], atol=1e-2)
+
+
+def test_the_greedy_tokens_of_a_prompt(ask: Ask, built: Built, expected: Callable[[str], Any]) -> None:
+    built("smollm2")
+    case = expected("smollm2")["cases"][0]
+    tokens = generate(lambda inputs: ask("smollm2", inputs), case["input_ids"], 24)
+    assert list(tokens) == case["greedy_new_ids"]
+
+
+def test_imported_models(ask: Ask, built: Built) -> None:
+    built("magika")
+    names = (built("magika") / "magika" / "kinds.txt").read_text().splitlines()
+    assert names[ask("magika", ZOO["magika"].example_inputs())["target_label"].argmax()] == "csv"
