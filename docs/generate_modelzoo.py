@@ -61,7 +61,7 @@ FOOTER = """
   what the last answer gave as `next_context`, `next_hidden` and `next_cell` with every other one. Streams are batched.
 - **smollm2** keeps nothing between calls: keys and values of earlier tokens are inputs, those of new tokens are
   outputs. `tidemill.modelzoo.smollm2.generate` is the loop around it. Prompts of different lengths may be padded after
-  their tokens, which the server does by itself.
+  their tokens, which the server does by itself. `tokenizer.json` lies beside the versions.
 - **g2p** has its loop in the graph. `spell` and `pronounce` of the same file turn a word into its input, and its
   output into names of sounds.
 - **mtcnn** is three models; `tidemill.modelzoo.mtcnn_pipeline.find_faces` is what happens between them, and takes any

@@ -83,6 +83,7 @@ def test_the_lock_satisfies_what_pyproject_asks_for() -> None:
     ("name", "rest"),
     [
         ("requirements.lock", ""),
+        ("requirements-samples.lock", ""),
         ("requirements-weights.lock", " --hash=sha256:[0-9a-f]{64}"),
         ("requirements-weights-large.lock", " --hash=sha256:[0-9a-f]{64}"),
     ],

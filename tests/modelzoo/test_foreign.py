@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pictures import open_picture, pillow
 
 from tidemill.modelzoo.magika import look_at
 from tidemill.modelzoo.rapidocr_rec import HEIGHT, read_line
@@ -51,16 +52,13 @@ def test_rapidocr_reads_a_page(
     expected: Callable[[str], Any],
     sample: Callable[[str, str], Path],
 ) -> None:
-    from PIL import Image
-
     run = open_model("rapidocr-rec").run
     characters = (built("rapidocr-rec") / "rapidocr-rec" / "characters.txt").read_text(encoding="utf-8").split("\n")
     assert len(characters) == 6625
-    with Image.open(sample("skimage", "data/page.png")) as opened:
-        page = opened.convert("RGB")
+    page = open_picture(sample("skimage", "data/page.png"))
     for case in expected("rapidocr")["rec"]["cases"]:
         line = page.crop(tuple(case["crop_xyxy"]))
         wide = math.ceil(HEIGHT * line.width / line.height)
-        pixels = np.asarray(line.resize((wide, HEIGHT), Image.Resampling.BILINEAR), np.float32)[:, :, ::-1]
+        pixels = np.asarray(line.resize((wide, HEIGHT), pillow().Resampling.BILINEAR), np.float32)[:, :, ::-1]
         (probability,) = run({"x": ((pixels / 255 - 0.5) / 0.5).transpose(2, 0, 1)[None]}).values()
         assert read_line(probability[0], characters) == case["text"]

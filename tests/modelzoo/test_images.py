@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pictures import open_picture, pillow
 
 from tidemill.modelzoo.efficientnet import SIZE, example_inputs
 
@@ -16,14 +17,11 @@ PHOTOS = ["chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png", "chi
 
 def prepared(path: Path) -> np.ndarray[Any, Any]:
     """The middle of a photo as the model wants it: float32 [1, 3, 224, 224]."""
-    from PIL import Image
-
-    with Image.open(path) as opened:
-        photo = opened.convert("RGB")
+    photo = open_picture(path)
     side = min(photo.size) * SIZE / 256
     left, top = ((length - side) / 2 for length in photo.size)
     corners = (round(left), round(top), round(left + side), round(top + side))
-    square = photo.crop(corners).resize((SIZE, SIZE), Image.Resampling.BICUBIC)
+    square = photo.crop(corners).resize((SIZE, SIZE), pillow().Resampling.BICUBIC)
     return ((np.asarray(square, np.float32) - 127) / 128).transpose(2, 0, 1)[None]
 
 

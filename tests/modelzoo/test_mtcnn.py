@@ -8,19 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pictures import open_picture
 
 from tidemill.modelzoo.mtcnn_pipeline import find_faces
 
 SIZES = {"pnet": (1, 3, 24, 24), "rnet": (2, 3, 24, 24), "onet": (2, 3, 48, 48)}
 OUTPUTS = {"pnet": ["offsets", "probability"], "rnet": ["offsets", "probability"]}
 OUTPUTS["onet"] = ["offsets", "landmarks", "probability"]
-
-
-def picture(path: Path) -> Any:
-    from PIL import Image
-
-    with Image.open(path) as opened:
-        return np.asarray(opened.convert("RGB"))
 
 
 def test_each_network_gives_pytorchs_numbers(open_model: Callable[..., Any], expected: Callable[[str], Any]) -> None:
@@ -54,8 +48,8 @@ def test_the_astronaut_has_a_face_and_coffee_none(
     def infer(model: str, inputs: dict[str, Any]) -> Any:
         return open_model("mtcnn", model).run(inputs)
 
-    faces = find_faces(picture(sample("skimage", "data/astronaut.png")), infer)
+    faces = find_faces(np.asarray(open_picture(sample("skimage", "data/astronaut.png"))), infer)
     np.testing.assert_allclose(faces.boxes, numbers["boxes_xyxy"], atol=2e-3)
     np.testing.assert_allclose(faces.probability, numbers["prob"], atol=2e-6)
     np.testing.assert_allclose(faces.landmarks, numbers["landmarks_le_re_n_lm_rm"], atol=1e-2)
-    assert len(find_faces(picture(sample("skimage", "data/coffee.png")), infer).boxes) == 0
+    assert len(find_faces(np.asarray(open_picture(sample("skimage", "data/coffee.png"))), infer).boxes) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -10,13 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pictures import open_picture
 from zoo_server import Ask, ask_over, serving
 
 from tidemill.modelzoo import ZOO
 from tidemill.modelzoo.g2p import pronounce, spell
 from tidemill.modelzoo.mtcnn_pipeline import find_faces
 from tidemill.modelzoo.silero_vad import CHUNK, example_inputs
-from tidemill.modelzoo.smollm2 import generate
+from tidemill.modelzoo.smollm2 import Config, SmolLM2, empty_past, generate, input_types
+
+SMALL = Config(vocab_size=64, hidden_size=24, intermediate_size=32, layers=3, heads=3, kv_heads=1, head_dim=8)
 
 Built = Callable[[str], Path]
 
@@ -97,10 +102,7 @@ def test_crepe_and_efficientnet(ask: Ask, built: Built, expected: Callable[[str]
 def test_faces_through_three_served_models(
     ask: Ask, expected: Callable[[str], Any], sample: Callable[[str, str], Path]
 ) -> None:
-    from PIL import Image
-
-    with Image.open(sample("skimage", "data/astronaut.png")) as opened:
-        faces = find_faces(np.asarray(opened.convert("RGB")), ask)
+    faces = find_faces(np.asarray(open_picture(sample("skimage", "data/astronaut.png"))), ask)
     np.testing.assert_allclose(faces.boxes, expected("mtcnn")["boxes_xyxy"], atol=2e-3)
     np.testing.assert_allclose(faces.landmarks, expected("mtcnn")["landmarks_le_re_n_lm_rm"], atol=1e-2)
 
@@ -116,3 +118,34 @@ def test_imported_models(ask: Ask, built: Built) -> None:
     built("magika")
     names = (built("magika") / "magika" / "kinds.txt").read_text().splitlines()
     assert names[ask("magika", ZOO["magika"].example_inputs())["target_label"].argmax()] == "csv"
+
+
+def test_prompts_of_mixed_lengths_run_as_one_batch_and_are_equal(tmp_path: Path) -> None:
+    """A small model of SmolLM2's kind, joined whenever requests wait together."""
+    model, random = SmolLM2(SMALL), np.random.default_rng(0)
+    weights = {name: random.standard_normal(value.shape, np.float32) for name, value in model.state_dict().items()}
+    model.bundle(*input_types(SMALL), weights=weights, name="small").write(tmp_path / "small" / "1")
+    (tmp_path / "small" / "model.yaml").write_text(
+        "batching: {policy: fixed, max_queue_delay_microseconds: 500000,"
+        " ragged: {dim: seq, max_padding: 0.9, pad: {input_ids: 0, attention_mask: 0}}}"
+    )
+    prompts = [random.integers(0, SMALL.vocab_size, (1, length)) for length in (3, 9, 5, 12, 7, 4)]
+    with serving(tmp_path) as addresses:
+        callers = [ask_over("grpc", addresses) for _ in prompts]
+
+        def ask(number: int) -> dict[str, Any]:
+            ids = prompts[number]
+            mask = np.ones_like(ids)
+            return callers[number]("small", {"input_ids": ids, "attention_mask": mask, **empty_past(SMALL)})
+
+        alone = [ask(number) for number in range(len(prompts))]
+        with ThreadPoolExecutor(len(prompts)) as pool:
+            together = list(pool.map(ask, range(len(prompts))))
+        with urllib.request.urlopen(f"http://{addresses['http']}/metrics", timeout=30) as answer:
+            metrics = answer.read().decode()
+    runs = re.search(r'^nv_inference_exec_count{model="small",version="1"} (\d+)', metrics, re.MULTILINE)
+    assert runs
+    assert int(runs[1]) < 2 * len(prompts)
+    for one, other in zip(alone, together, strict=True):
+        for name, values in one.items():
+            np.testing.assert_allclose(other[name], values, rtol=1e-4, atol=1e-3, err_msg=name)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pictures import pillow
 
 
 def digits(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -55,14 +56,13 @@ def test_mnist_cnn_gives_pytorchs_logits(open_model: Callable[..., Any], expecte
 def test_mnist_cnn_reads_scikit_learns_digits(
     open_model: Callable[..., Any], expected: Callable[[str], Any], sample: Callable[[str, str], Path]
 ) -> None:
-    from PIL import Image
-
+    image = pillow()
     numbers = expected("mnist_cnn")
     pictures, truth = digits(sample("sklearn", "datasets/data/digits.csv.gz"))
     ink = np.zeros((len(pictures), 1, 28, 28), np.float32)
     for place, picture in enumerate(pictures):
-        small = Image.fromarray((picture.reshape(8, 8) * (255 / 16)).astype(np.uint8))
-        ink[place, 0, 4:24, 4:24] = np.asarray(small.resize((20, 20), Image.Resampling.BILINEAR)) / np.float32(255)
+        small = image.fromarray((picture.reshape(8, 8) * (255 / 16)).astype(np.uint8))
+        ink[place, 0, 4:24, 4:24] = np.asarray(small.resize((20, 20), image.Resampling.BILINEAR)) / np.float32(255)
     logits = open_model("mnist-cnn").run({"image": (ink - np.float32(0.1307)) / np.float32(0.3081)})["logits"]
     np.testing.assert_allclose(logits[:3], numbers["first3_logits"], atol=1e-4)
     assert logits[:10].argmax(1).tolist() == numbers["first10_argmax"]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from tokenizers import Tokenizer
 
 from tidemill.engine import Instance
 from tidemill.modelzoo.smollm2 import LLAMA_CPP_NAMES, Config, SmolLM2, empty_past, generate, input_types
@@ -83,3 +84,12 @@ def test_the_greedy_tokens_are_transformers(
     np.testing.assert_allclose(logits[case["last_logits_top5_ids"]], case["last_logits_top5"], atol=2e-4)
     np.testing.assert_allclose(logits[:8], case["last_logits_first8"], atol=2e-4)
     assert list(generate(run, case["input_ids"], 24)) == case["greedy_new_ids"]
+
+
+def test_the_tokenizer_is_transformers(built: Callable[[str], Path], expected: Callable[[str], Any]) -> None:
+    tokenizer = Tokenizer.from_file(str(built("smollm2") / "smollm2" / "tokenizer.json"))
+    for case in expected("smollm2")["cases"]:
+        assert tokenizer.encode(case["prompt"]).ids == case["input_ids"]
+        assert tokenizer.decode(case["greedy_new_ids"]) == case["greedy_text"]
+    assert len(tokenizer.encode(expected("smollm2")["text_for_nll"]).ids) == expected("smollm2")["text_n_tokens"]
+    assert tokenizer.encode("<|im_start|>user").ids[0] == 1

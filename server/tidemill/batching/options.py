@@ -48,8 +48,8 @@ class BatchingOptions:
         max_batch_size: Rows of one run at most; 0 means that requests are never joined.
         max_queue_delay: Seconds that a request may wait for others although an instance is idle.
         preferred_batch_sizes: Row counts at which a batch is sent without waiting for more; empty means only when full.
-        inline_below: Runs that take fewer seconds than this are made on the event loop, as a thread would cost more
-            than it frees; 0 means never, infinity always.
+        inline_below: Runs whose model takes fewer seconds than this are made on the event loop, as a thread would
+            cost more than it frees; 0 means never, infinity always.
         instances: Runs that may be under way at once.
         level: What holds for the requests that wait.
         priority_levels: How many levels there are; 1 is the most urgent.

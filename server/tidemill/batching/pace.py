@@ -8,16 +8,18 @@ __all__ = ["Pace"]
 
 _MEMORY = 0.9
 """What a slow run still counts after each quicker one: one slow shape keeps runs off the loop for a while."""
-_PENALTY, _LONGEST_PENALTY = 16, 4096
-"""Runs that are made elsewhere after one that held the loop for too long, at first and at most."""
+_STRIKES = 3
+"""Runs in a row that must hold the loop for too long until runs are made elsewhere: one may just be a busy machine."""
+_PENALTY, _LONGEST_PENALTY = 4, 4096
+"""Runs that are made elsewhere then, at first and at most."""
 
 
 class Pace:
     """A pessimistic estimate: it follows slow runs at once and quick ones slowly.
 
-    On a thread the clock also counts the wait for the interpreter, which under load is longer than any quick run; so a
-    run there is judged by the processor time that it took. A run may also wait for something else, such as an
-    accelerator: that shows when it is made on the loop, and each time it does, it is tried again less soon.
+    The clock also counts waiting for the interpreter and for the processor, which on a busy machine is longer than any
+    quick run; so runs are judged by the processor time that they took. A run may also wait for something else, such as
+    an accelerator: that shows when it is made on the loop, and each time it does, it is tried again less soon.
     """
 
     def __init__(self, limit: float) -> None:
@@ -28,6 +30,7 @@ class Pace:
         """
         self._limit = limit
         self._estimate = math.inf
+        self._strikes = 0
         self._penalty = _PENALTY
         self._away = 0
 
@@ -45,10 +48,16 @@ class Pace:
             on_loop: Whether it was made on the loop.
         """
         remembered = 0.0 if math.isinf(self._estimate) else self._estimate * _MEMORY
-        self._estimate = max(seconds if on_loop else min(seconds, busy), remembered)
+        self._estimate = max(min(seconds, busy), remembered)
         if not on_loop:
             self._away = max(0, self._away - 1)
         elif seconds < self._limit:
-            self._penalty = max(_PENALTY, self._penalty // 2)
+            self._strikes, self._penalty = 0, max(_PENALTY, self._penalty // 2)
         else:
-            self._away, self._penalty = self._penalty, min(2 * self._penalty, _LONGEST_PENALTY)
+            self._strike()
+
+    def _strike(self) -> None:
+        self._strikes += 1
+        if self._strikes == _STRIKES:
+            self._strikes, self._away = 0, self._penalty
+            self._penalty = min(2 * self._penalty, _LONGEST_PENALTY)

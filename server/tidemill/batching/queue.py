@@ -115,7 +115,13 @@ class Queue:
                     self._insert(pending)
 
     def _insert(self, pending: Pending) -> None:
-        self._lines.setdefault(pending.key, {}).setdefault(pending.rank, {})[pending] = None
+        line = self._lines.get(pending.key)
+        if line is None:
+            line = self._lines[pending.key] = {}
+        waiting = line.get(pending.rank)
+        if waiting is None:
+            waiting = line[pending.rank] = {}
+        waiting[pending] = None
 
     def _erase(self, pending: Pending) -> None:
         line = self._lines[pending.key]

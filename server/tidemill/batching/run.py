@@ -27,7 +27,7 @@ class Run:
     Attributes:
         group: The requests.
         outcomes: The answer of each.
-        busy: Seconds of processor time that the run took on a thread of its own.
+        busy: Seconds of processor time that the model took on the thread that ran it.
     """
 
     def __init__(self, group: Sequence[Pending], runner: Runner, clock: Clock, ragged: Ragged | None = None) -> None:
@@ -46,12 +46,6 @@ class Run:
         """Run the batch; on any thread."""
         self._started = self._clock()
         self.outcomes = run_group(self._run_batch, self.group)
-
-    def execute_on_thread(self) -> None:
-        """Run the batch and take note of `busy`, which is not cheap everywhere."""
-        working = time.thread_time()
-        self.execute()
-        self.busy = time.thread_time() - working
 
     def leave(self) -> None:
         """Note that the caller of one request is gone or answered; when all are gone the run ends early."""
@@ -86,9 +80,11 @@ class Run:
         joined = self._clock()
         self._joining += joined - begun
         self._executions += 1
+        working = time.thread_time()
         try:
             outputs = self._runner(feed, self._cancel)
         finally:
+            self.busy += time.thread_time() - working
             ran = self._clock()
             self._running += ran - joined
         answers = [outputs] if len(group) == 1 else split(outputs, rows)

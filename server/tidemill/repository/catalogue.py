@@ -45,7 +45,11 @@ class Catalogue:
         if shelf is None:
             raise ModelNotFound(self.unknown_model(name))
         if not version:
-            return next(shelf.ready(), next(iter(shelf.versions.values())))
+            versions = shelf.versions.values()
+            for served in versions:
+                if served.state is ModelState.READY:
+                    return served
+            return next(iter(versions))
         if version not in shelf.versions:
             listed = ", ".join(filter(None, shelf.versions)) or "none"
             raise VersionNotFound(f"model {name!r} has no version {version[:_SHOWN]!r}; it has {listed}")

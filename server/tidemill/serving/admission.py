@@ -8,6 +8,7 @@ from types import TracebackType
 
 from tidemill.errors import NotFound, QueueFull, ShuttingDown, TidemillError
 from tidemill.repository.repository import Repository
+from tidemill.repository.served import ServedModel
 from tidemill.serving.metrics import OK, Metrics, ModelMetrics
 
 __all__ = ["Admission", "Admitted"]
@@ -62,6 +63,7 @@ class Admission:
             admitted.leave(error)
             raise
         admitted.metrics = self._metrics.model(served.name, served.version)
+        admitted.served = served
         return admitted
 
     def try_enter(self, protocol: str, name: str, version: str) -> Admitted | None:
@@ -73,7 +75,9 @@ class Admission:
         except TidemillError:
             return None
         self.inflight += 1
-        return Admitted(self, protocol, self._metrics.model(served.name, served.version))
+        admitted = Admitted(self, protocol, self._metrics.model(served.name, served.version))
+        admitted.served = served
+        return admitted
 
     def _check_room(self) -> None:
         if self.refusing:
@@ -95,14 +99,16 @@ class Admitted:
     Attributes:
         started: When it came, in the server's clock.
         metrics: Where it is counted.
+        served: The model that it found; None if it found none.
     """
 
-    __slots__ = ("_admission", "_protocol", "metrics", "started")
+    __slots__ = ("_admission", "_protocol", "metrics", "served", "started")
 
     def __init__(self, admission: Admission, protocol: str, metrics: ModelMetrics) -> None:
         self._admission = admission
         self._protocol = protocol
         self.metrics = metrics
+        self.served: ServedModel | None = None
         self.started = admission.clock()
 
     @property

@@ -12,7 +12,7 @@ from tidemill.errors import ModelNotReady, Unsupported
 from tidemill.protocol.index import ModelIndex
 from tidemill.protocol.types import InferRequest, InferResponse, ModelMetadata, ServerMetadata
 from tidemill.repository.repository import Repository
-from tidemill.repository.served import ServedModel
+from tidemill.repository.served import ModelState, ServedModel
 from tidemill.serving.admission import Admission, Admitted
 from tidemill.serving.changes import Changes
 from tidemill.serving.config import ServerConfig
@@ -222,12 +222,15 @@ class Service:
         await underway.outputs
         return underway.finish()
 
-    def begin(self, request: InferRequest, within: float | None = None) -> Underway:
+    def begin(
+        self, request: InferRequest, within: float | None = None, served: ServedModel | None = None
+    ) -> Underway:
         """Have one request answered.
 
         Args:
             request: The decoded request; its parameter `timeout` is in microseconds.
             within: Seconds after which nobody waits for the answer any more; None if the caller set no limit.
+            served: The model, if it was looked up before; it is looked up again if it is no longer ready.
 
         Raises:
             TidemillError: The request is wrong, or cannot be answered.
@@ -235,7 +238,8 @@ class Service:
         begun = self._clock()
         deadline = self._deadline(request, within, begun)
         held = self.memory.hold(request.outputs) if request.outputs else {}
-        served = self._repository.get(request.model_name, request.model_version)
+        if served is None or served.state is not ModelState.READY:
+            served = self._repository.get(request.model_name, request.model_version)
         return Underway(served.start(request, deadline), held, self.traces, self._clock, begun)
 
     def _deadline(self, request: InferRequest, within: float | None, now: float) -> float | None:

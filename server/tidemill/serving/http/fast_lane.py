@@ -13,12 +13,14 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 from tidemill.errors import Cancelled
 from tidemill.serving.http.body import Buffer
-from tidemill.serving.http.fast_head import read_head
+from tidemill.serving.http.fast_head import Head, Target, read_head
 from tidemill.serving.http.fast_request import FastRequest, Lane
 from tidemill.serving.http.infer import JOIN_BELOW
 from tidemill.serving.http.protocol import HttpProtocol
 
 __all__ = ["FastProtocol"]
+
+_END_OF_HEAD = b"\r\n\r\n"
 
 
 class FastProtocol(HttpProtocol):
@@ -29,13 +31,16 @@ class FastProtocol(HttpProtocol):
         self._lane = lane
         self._request: FastRequest | None = None
         self._receiving = False
+        self._between = True
+        self._new_head: bytes | None = None
         self._unsent: list[Buffer] = []
         self._last = False
 
-    # What the parser calls
+    # What the parser calls, but for requests whose head is known: those never get there
 
     def on_message_begin(self) -> None:
         """Forget the last request; what only the normal lane needs is made when it is taken."""
+        self._between = False
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -58,6 +63,7 @@ class FastProtocol(HttpProtocol):
 
     def on_message_complete(self) -> None:
         """Have a complete request answered."""
+        self._between = True
         if not self._receiving:
             super().on_message_complete()
             return
@@ -66,6 +72,20 @@ class FastProtocol(HttpProtocol):
             self._request.run(self._answer)
 
     # What the transport calls
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has arrived: a whole request with a known head directly, all else through the parser."""
+        self._new_head = None
+        if self._between and (end := data.find(_END_OF_HEAD)) > 0:
+            start = end + len(_END_OF_HEAD)
+            known = self._lane.heads.get(data[:start])
+            if known is None:
+                self._new_head = data[:start]
+            elif not self._is_busy and len(data) >= start + known[1].size and self._run_known(*known, data, start):
+                data = data[start + known[1].size :]
+                if not data:
+                    return
+        super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the work for a client that is gone."""
@@ -97,14 +117,28 @@ class FastProtocol(HttpProtocol):
         if target is None or parser.get_http_version() != "1.1" or not parser.should_keep_alive():
             return None
         head = read_head(self.headers)
-        admitted = self._lane.admit(target, head) if head else None
-        return FastRequest(self._lane, target, head, admitted) if head and admitted else None
+        if head is None or (admitted := self._lane.admit(target, head)) is None:
+            return None
+        if self._new_head:
+            self._lane.remember(self._new_head, target, head)
+        return FastRequest(self._lane, target, head, admitted)
+
+    def _run_known(self, target: Target, head: Head, data: bytes, start: int) -> bool:
+        admitted = self._lane.admit(target, head)
+        if admitted is None:
+            return False
+        self._unset_keepalive_if_required()
+        self._request = FastRequest(self._lane, target, head, admitted)
+        self._request.receive(data[start : start + head.size])
+        self._request.run(self._answer)
+        return True
 
     @property
     def _is_busy(self) -> bool:
         return self._request is not None or (self.cycle is not None and not self.cycle.response_complete)
 
     def _take_normal_lane(self) -> None:
+        self._new_head = None
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects

@@ -24,6 +24,8 @@ Answer: TypeAlias = Callable[[int, bytes, Sequence[Buffer]], None]
 """Takes the status, the header lines and the body of an answer."""
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
+_LONGEST_HEAD = 2048
+_BLANK = ord(" ")
 _JSON = b"content-type: application/json\r\ncontent-length: %d\r\n"
 _BINARY = (
     b"content-type: application/octet-stream\r\n" + HEADER_LENGTH.lower().encode() + b": %d\r\ncontent-length: %d\r\n"
@@ -37,11 +39,13 @@ class Lane:
     Attributes:
         service: What answers.
         cache: Reads and writes bodies.
+        heads: What plain requests say before their bodies, by the bytes in which they say it: clients repeat them.
     """
 
     def __init__(self, service: Service) -> None:
         self.service = service
         self.cache = RestCache()
+        self.heads: Bounded[bytes, tuple[Target, Head]] = Bounded()
         self._targets: Bounded[bytes, Target] = Bounded()
         self._common: tuple[Headers, bytes, bool] = ((), b"", False)
 
@@ -51,6 +55,11 @@ class Lane:
         if target is None and (target := read_target(url)):
             self._targets.put(url, target)
         return target
+
+    def remember(self, text: bytes, target: Target, head: Head) -> None:
+        """Keep what the parser made of a head, if there is no doubt where it ends."""
+        if len(text) <= _LONGEST_HEAD and text[0] > _BLANK and text.count(b"\n") == text.count(b"\r\n") == text.count(b"\r"):
+            self.heads.put(text, (target, head))
 
     def admit(self, target: Target, head: Head) -> Admitted | None:
         """Let a request in; None for one that would be refused, which is told so in the normal lane."""
@@ -70,13 +79,14 @@ class Lane:
 class FastRequest:
     """A request that was admitted; ends with one answer, or with `abandon`."""
 
-    __slots__ = ("_admitted", "_answer", "_body", "_head", "_lane", "_packing", "_request", "_target", "_underway")
+    __slots__ = ("_admitted", "_answer", "_body", "_head", "_lane", "_packing", "_request", "_served", "_target", "_underway")
 
     def __init__(self, lane: Lane, target: Target, head: Head, admitted: Admitted) -> None:
         self._lane = lane
         self._target = target
         self._head = head
         self._admitted: Admitted | None = admitted
+        self._served = admitted.served
         self._body: bytes | bytearray = b""
         self._underway: Underway | None = None
         self._packing: asyncio.Task[None] | None = None
@@ -95,7 +105,7 @@ class FastRequest:
         self._answer = answer
         try:
             self._request = self._read()
-            self._underway = self._lane.service.begin(self._request)
+            self._underway = self._lane.service.begin(self._request, served=self._served)
         except Exception as error:
             self._refuse(error)
         else:
