@@ -45,7 +45,9 @@ def resolve_weights(caller: Graph, callee: Graph, prefix: str) -> list[Edge]:
     edges = []
     for name, edge in callee.body.weights.items():
         if name not in callee.placeholders:
-            edges.append(caller.weight_edge(name, edge.type))
+            # Its full name, which the caller may strip its own prefix from.
+            local, placeholder = caller._local_name(name)
+            edges.append(caller.weight_edge(local, edge.type, placeholder))
             continue
         full = prefix + name
         local, _ = caller._local_name(full)

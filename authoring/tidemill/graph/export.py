@@ -167,8 +167,14 @@ def _external_tensor(name: str, type: TensorType) -> onnx.TensorProto:
 
 def _tensor(value: Array, name: str, dtype: DType) -> onnx.TensorProto:
     if dtype is DType.string:
-        return onnx.TensorProto(name=name, data_type=dtype.onnx, dims=value.shape, string_data=value.ravel().tolist())
+        return onnx.TensorProto(
+            name=name, data_type=dtype.onnx, dims=value.shape, string_data=[_utf8(item) for item in value.ravel()]
+        )
     return numpy_helper.from_array(value, name)
+
+
+def _utf8(item: str | bytes) -> bytes:
+    return item.encode() if isinstance(item, str) else item
 
 
 def _value_info(name: str, type: TensorType) -> onnx.ValueInfoProto:

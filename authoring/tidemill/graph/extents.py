@@ -107,10 +107,16 @@ class _Arithmetic:
 
     def _atom(self, atom: Atom) -> Edge:
         if isinstance(atom, FloorDiv):
-            # Sizes are never negative, so ONNX's division, which truncates, floors here.
-            return self._node("Div", (self._size(atom.numerator), self._size(atom.denominator)), 1)
+            return self._quotient(atom)
         edge, axis = self._sources[atom]
         return self._node("Shape", (edge,), 1, start=axis, end=axis + 1)
+
+    def _quotient(self, atom: FloorDiv) -> Edge:
+        top, bottom = self._size(atom.numerator), self._size(atom.denominator)
+        if any(factor < 0 for dim in (atom.numerator, atom.denominator) for _, factor in dim.terms()):
+            # ONNX's Div truncates and its Mod floors: what is left over makes the division come out even.
+            top = self._node("Sub", (top, self._node("Mod", (top, bottom), 1)), 1)
+        return self._node("Div", (top, bottom), 1)
 
     def _concat(self, pieces: list[Edge]) -> Edge:
         if len(pieces) == 1:

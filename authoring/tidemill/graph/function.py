@@ -161,7 +161,8 @@ class _Sharing:
 
 
 def _kind(node: Node) -> _Key:
-    attributes = tuple(sorted(node.attributes.items()))
+    # The written form tells 1 from 1.0 and True, and 0.0 from -0.0.
+    attributes = tuple(sorted((name, repr(value)) for name, value in node.attributes.items()))
     given = tuple(edge is not None for edge in node.inputs)
     blocks = tuple((name, len(block.inputs), tuple(map(_kind, block.nodes))) for name, block in node.blocks.items())
     return (node.op, node.domain, id(node.callee), attributes, given, len(node.outputs), blocks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tidemill.graph.buffer_value import BufferValue
@@ -16,7 +16,7 @@ from tidemill.graph.module import Module
 from tidemill.graph.naming import Namer, Naming
 from tidemill.graph.plan import SharedFunction, make_plan, shared_functions
 from tidemill.graph.recorder import Recorder
-from tidemill.graph.signature import as_sequence, default_names, input_edges
+from tidemill.graph.signature import as_sequence, input_edges, output_names
 from tidemill.graph.source_line import user_line
 from tidemill.graph.type import BufferType, TensorType, Type
 from tidemill.graph.value import TensorValue, Value
@@ -86,7 +86,7 @@ class Graph(Recorder):
         self.placeholders: set[str] = set()
         self._prefix: str | None = None
         self._owners: dict[str, Weight] = {}
-        self._open = ExitStack()
+        self._open: list[AbstractContextManager[None]] = []
         self._output_names: tuple[str, ...] = ()
         self._function: Function | None = None
         self._inputs = tuple(self._input(edge, type) for edge, type in zip(self.body.inputs, input_types, strict=True))
@@ -97,11 +97,13 @@ class Graph(Recorder):
                 self.output(*as_sequence(forward(*self.inputs)))
 
     def __enter__(self) -> Graph:
-        self._open.enter_context(activate(self))
+        opened = activate(self)
+        opened.__enter__()
+        self._open.append(opened)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._open.close()
+        self._open.pop().__exit__(None, None, None)
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -133,11 +135,11 @@ class Graph(Recorder):
 
         Raises:
             TypeError: One of them is no graph value.
-            ValueError: The number of names differs, or a name is used twice.
+            ValueError: The number of names differs, or a name is empty, used twice or an input's.
         """
-        given = tuple(names) if names is not None else default_names(len(values))
-        if len(given) != len(values) or len(set(given)) != len(values):
-            raise ValueError(f"{len(values)} outputs need as many different names, not {list(given)}")
+        self._function = None
+        taken = [edge.hint for edge in self.body.inputs]
+        given = output_names(len(values), names, taken)
         changed = {
             f"{edge.hint}.out": (edge.hint, value.content)
             for edge, value in zip(self.body.inputs, self._inputs, strict=True)
@@ -194,6 +196,8 @@ class Graph(Recorder):
         """Append a call of a subgraph; see `ops.call`."""
         if not isinstance(graph, Graph) or not graph.is_subgraph:
             raise ValueError(f"Only subgraphs can be called, {graph!r} is none: make it with add_subgraph")
+        if not graph.body.outputs:
+            raise ValueError(f"subgraph {graph.name!r} has no outputs yet: call its output(...) before it is called")
         values = [as_tensor(argument) for argument in arguments]
         self._enclosed.check(values)
         sizes = bind_arguments(graph.name, graph.body.inputs, values)

@@ -124,8 +124,10 @@ class Recorder(ABC):
         """Put `name` before the names of the nodes that a with block appends, so that profiles show it."""
         del color  # profiles of ONNX Runtime have none
         outer, self._path = self._path, f"{self._path}.{name}".lstrip(".")
-        yield
-        self._path = outer
+        try:
+            yield
+        finally:
+            self._path = outer
 
     @contextmanager
     def span(self, module: object, arguments: Sequence[tuple[str, Any]]) -> Iterator[None]:
@@ -134,9 +136,11 @@ class Recorder(ABC):
         span = Span(self.naming.module_path(module), type(module).__name__, len(self.body.nodes), arguments=named)
         self.body.spans.append(span)
         outer, self._path = self._path, span.path
-        yield
-        self._path = outer
-        span.end = len(self.body.nodes)
+        try:
+            yield
+        finally:
+            self._path = outer
+            span.end = len(self.body.nodes)
 
     def _append(self, node: Node) -> list[TensorValue]:
         for edge in node.outputs:

@@ -7,10 +7,11 @@ from typing import Any
 
 from tidemill.graph.dim import AlgebraicDim
 from tidemill.graph.ir import Edge
+from tidemill.graph.naming import Namer
 from tidemill.graph.type import BufferType, TensorType, Type
 from tidemill.graph.value import Value
 
-__all__ = ["as_sequence", "default_names", "input_edges"]
+__all__ = ["as_sequence", "input_edges", "output_names"]
 
 
 def input_edges(types: Sequence[Type], names: Sequence[str] | None) -> list[Edge]:
@@ -21,16 +22,29 @@ def input_edges(types: Sequence[Type], names: Sequence[str] | None) -> list[Edge
         ValueError: The number of names differs, one is used twice, or a dim is arithmetic.
     """
     given = list(names) if names is not None else [f"input{place}" for place in range(len(types))]
-    if len(given) != len(types) or len(set(given)) != len(given):
+    if len(given) != len(types) or len(set(given)) != len(given) or not all(given):
         raise ValueError(f"{len(types)} inputs need as many different names, not {given}")
     for name, type in zip(given, types, strict=True):
         _check_input(name, type)
     return [Edge(_content(type), name) for name, type in zip(given, types, strict=True)]
 
 
-def default_names(count: int) -> tuple[str, ...]:
-    """What outputs are called that nobody named: `output`, or `output_0`, `output_1`, ..."""
-    return ("output",) if count == 1 else tuple(f"output_{place}" for place in range(count))
+def output_names(count: int, names: Sequence[str] | None, inputs: Sequence[str]) -> tuple[str, ...]:
+    """What outputs are called: `output`, or `output_0`, `output_1`, ... if nobody names them.
+
+    Raises:
+        ValueError: The number of names differs, or one is empty, used twice or an input's.
+    """
+    if names is None:
+        namer = Namer(inputs)
+        return tuple(namer.name("output" if count == 1 else f"output_{place}") for place in range(count))
+    given = tuple(names)
+    if len(given) != count or len(set(given)) != count or not all(given):
+        raise ValueError(f"{count} outputs need as many different names, not {list(given)}")
+    for name in given:
+        if name in inputs:
+            raise ValueError(f"output {name!r} has an input's name; ONNX needs another: pass output_names=")
+    return given
 
 
 def as_sequence(result: Any) -> Sequence[Any]:

@@ -30,6 +30,9 @@ class Weight(TensorValue):
         align: The alignment of its data in bytes, None for the dtype's own.
         sharding_strategy: How it would be cut over several devices; kept, but never applied.
 
+    Attributes:
+        value: What it was loaded with; None before, and after its dtype or shape was set.
+
     Raises:
         ValueError: The name is empty.
     """
@@ -46,7 +49,8 @@ class Weight(TensorValue):
     ) -> None:
         if not name:
             raise ValueError("a Weight needs a name: it is the last part of its key in the state dict")
-        self.name = name
+        self._name = self._local_name = name
+        self.value: Any = None
         self._type = TensorType(dtype, shape, device)
         self.quantization_encoding = quantization_encoding
         self.align = align if align is not None or dtype is DType.string else dtype.align
@@ -61,6 +65,24 @@ class Weight(TensorValue):
         return graph.add_weight(self)
 
     @property
+    def name(self) -> str:
+        """Its name: the one it was given, or its full name once a state dict was read or loaded."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = self._local_name = name
+
+    @property
+    def local_name(self) -> str:
+        """Its name within its owner, whatever state dicts were read since."""
+        return self._local_name
+
+    def give_full_name(self, name: str) -> None:
+        """Call it by its full name from now on; within its owner it keeps its own."""
+        self._name = name
+
+    @property
     def type(self) -> TensorType:
         """dtype, shape and device."""
         return self._type
@@ -73,6 +95,7 @@ class Weight(TensorValue):
     @dtype.setter
     def dtype(self, dtype: DType) -> None:
         self._type = self._type.cast(dtype)
+        self.value = None
 
     @property
     def shape(self) -> Shape:
@@ -82,6 +105,7 @@ class Weight(TensorValue):
     @shape.setter
     def shape(self, shape: ShapeLike) -> None:
         self._type = self._type.with_shape(shape)
+        self.value = None
 
     @property
     def original_dtype_and_shape(self) -> tuple[DType, Shape]:

@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any
 
 from tidemill.graph.context import current_or_none
+from tidemill.graph.naming import Namer
 from tidemill.nn.layer.hooks import run_hooks
 
 __all__ = ["Layer", "parameter_names"]
@@ -32,11 +33,13 @@ class Layer:
 
 
 def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
-    """What the first `count` positional arguments of a bound call are named; `input0` and so on beyond them."""
+    """What the first `count` positional arguments of a bound call are named; those of `*rest` are `rest_0`, ..."""
     parameters = inspect.signature(function).parameters.values()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [parameter.name for parameter in parameters if parameter.kind in positional]
-    return [names[place] if place < len(names) else f"input{place}" for place in range(count)]
+    rest = next((one.name for one in parameters if one.kind is inspect.Parameter.VAR_POSITIONAL), "input")
+    namer = Namer(names)
+    return [*names[:count], *(namer.name(f"{rest}_{place}") for place in range(count - len(names)))]
 
 
 def _noted(function: Callable[..., Any]) -> Callable[..., Any]:

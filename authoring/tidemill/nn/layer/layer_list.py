@@ -23,8 +23,8 @@ class LayerList(Module):
 
     @property
     def layers(self) -> list[Module]:
-        """The modules, as a new list."""
-        return list(self.sublayers.values())
+        """The modules of the list, as a new list; other modules that a subclass holds are not among them."""
+        return [module for name, module in self.sublayers.items() if name.isdecimal()]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The first layer of the arguments, each other layer of what the one before returned."""
@@ -35,7 +35,7 @@ class LayerList(Module):
 
     def append(self, layer: Module) -> None:
         """Put a module at the end."""
-        self._place([*self.layers, layer])
+        self._add(len(self), layer)
 
     def insert(self, index: int, layer: Module) -> None:
         """Put a module before `index`; the later ones move up."""
@@ -45,7 +45,8 @@ class LayerList(Module):
 
     def extend(self, layers: Module | Iterable[Module]) -> None:
         """Put a module, or several, at the end."""
-        self._place([*self.layers, *([layers] if isinstance(layers, Module) else layers)])
+        for layer in [layers] if isinstance(layers, Module) else layers:
+            self.append(layer)
 
     def replace_module(self, name: str, module: Module) -> None:
         """Put another module in the place of a child."""
@@ -71,7 +72,7 @@ class LayerList(Module):
         self._place(layers)
 
     def __len__(self) -> int:
-        return len(self.sublayers)
+        return len(self.layers)
 
     def __iter__(self) -> Iterator[Module]:
         return iter(self.layers)
@@ -81,12 +82,19 @@ class LayerList(Module):
 
     def _place(self, layers: list[Module]) -> None:
         for layer in layers:
-            if not isinstance(layer, Module):
-                raise TypeError(f"{type(self).__name__} holds modules, not {layer!r} ({type(layer).__name__})")
-        for name in list(self.sublayers):
+            self._check(layer)
+        for name in [name for name in self.sublayers if name.isdecimal()]:
             delattr(self, name)
         for place, layer in enumerate(layers):
             setattr(self, str(place), layer)
+
+    def _add(self, place: int, layer: Module) -> None:
+        self._check(layer)
+        setattr(self, str(place), layer)
+
+    def _check(self, layer: object) -> None:
+        if not isinstance(layer, Module):
+            raise TypeError(f"{type(self).__name__} holds modules, not {layer!r} ({type(layer).__name__})")
 
 
 class Sequential(LayerList):

@@ -15,7 +15,10 @@ from tidemill.graph.shape import Shape
 from tidemill.graph.weight import Weight
 from tidemill.weights import WeightData
 
-__all__ = ["LoadReport", "check_value", "fits", "stored_form", "strict_fault"]
+__all__ = ["LoadReport", "check_value", "stored_form", "strict_fault"]
+
+
+_HINTS = 8
 
 
 class LoadReport(NamedTuple):
@@ -49,13 +52,10 @@ def strict_fault(missing: Iterable[str], unexpected: Iterable[str], values: Mapp
 def _nearest(missing: Iterable[str], given: Iterable[str]) -> tuple[str, str] | None:
     """The missing name and the given one that are most alike, if any are."""
     keys = list(given)
-    pairs = [(name, close[0]) for name in missing if (close := get_close_matches(name, keys, n=1))]
+    # Comparing every pair takes minutes for a large checkpoint; a few are enough for a hint.
+    some = list(missing)[:_HINTS]
+    pairs = [(name, close[0]) for name in some if (close := get_close_matches(name, keys, n=1))]
     return max(pairs, key=lambda pair: SequenceMatcher(None, *pair).ratio(), default=None)
-
-
-def fits(weight: Weight, value: Any) -> bool:
-    """Whether a value has the weight's dtype and shape."""
-    return not _shape_fault(weight, _shape_of(value)) and _dtype_of(value) is weight.dtype
 
 
 def check_value(name: str, weight: Weight, value: Any, alignment: int | None) -> str:
@@ -126,6 +126,8 @@ def _shape_fault(weight: Weight, given: tuple[int, ...]) -> str:
 
 
 def stored_form(value: Any) -> Any:
-    """The value as a module keeps it: itself, or a copy in C order where it lies otherwise."""
+    """The value as a module keeps it: itself, or a copy in C order and native byte order where it lies otherwise."""
     data = value.data if isinstance(value, WeightData) else value
-    return np.ascontiguousarray(data) if isinstance(data, np.ndarray) and not data.flags.c_contiguous else data
+    if not isinstance(data, np.ndarray) or (data.flags.c_contiguous and data.dtype.isnative):
+        return data
+    return np.ascontiguousarray(data, data.dtype.newbyteorder("="))

@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from tidemill.bundle import Bundle
 from tidemill.driver import Buffer
@@ -26,26 +26,14 @@ __all__ = ["Module"]
 _Loaded = TypeVar("_Loaded")
 
 
-class _Stored(NamedTuple):
-    """A value and the weight that it was checked against."""
-
-    value: Any
-    weight: Weight
-
-    def serves(self, weight: Weight) -> bool:
-        """Whether the value still is one for `weight`, which may have been replaced."""
-        return self.weight is weight or loading.fits(weight, self.value)
-
-
 @dataclass(slots=True)
 class _State:
-    """What a module has registered: children by attribute, weights by local name, values by full name."""
+    """What a module has registered: children by attribute, weights by local name, and which it only shares."""
 
     sublayers: dict[str, Module] = field(default_factory=dict)
     weights: dict[str, Weight] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
     shared: dict[str, Weight] = field(default_factory=dict)
-    values: dict[str, _Stored] = field(default_factory=dict)
 
 
 class Module(Layer, ABC):
@@ -87,11 +75,13 @@ class Module(Layer, ABC):
         return self._state.sublayers
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Weight):
+            self._check_name(name, value.local_name, value)
         self._unregister(name)
         if isinstance(value, Module):
             self._state.sublayers[name] = value
         elif isinstance(value, Weight):
-            self._register_weight(name, value)
+            self._register(name, value.local_name, value)
         elif tracing.holds_modules(value):
             warnings.warn(
                 f"{type(self).__name__}.{name} is a plain {type(value).__name__} of modules: their weights are not "
@@ -140,13 +130,12 @@ class Module(Layer, ABC):
         Raises:
             ValueError: A weight has no value and may not be, or cannot be, filled with zeros.
         """
-        values = self._state.values
         weights = self.raw_state_dict()
         for name, weight in weights.items():
-            weight.name = name
-            if name not in values or not values[name].serves(weight):
-                values[name] = _Stored(self._initial(name, weight, auto_initialize), weight)
-        return {name: values[name].value for name in weights}
+            weight.give_full_name(name)
+            if weight.value is None:
+                weight.value = self._initial(name, weight, auto_initialize)
+        return {name: weight.value for name, weight in weights.items()}
 
     def load_state_dict(
         self,
@@ -195,12 +184,15 @@ class Module(Layer, ABC):
         Args:
             name: The attribute.
             weight: The weight of the other module.
+
+        Raises:
+            ValueError: The module has a weight of that name already.
         """
+        local = weight.name if weight.name not in self.layer_weights else name
+        self._check_name(name, local, weight)
         self._unregister(name)
         self._state.shared[name] = weight
-        local = weight.name if weight.name not in self.layer_weights else name
-        self._state.weights[local] = weight
-        self._state.attributes[name] = local
+        self._register(name, local, weight)
         super().__setattr__(name, weight)
 
     def replace_module(self, name: str, module: Module) -> None:
@@ -350,15 +342,16 @@ class Module(Layer, ABC):
             if id(weight) in owners
         }
 
-    def _register_weight(self, attribute: str, weight: Weight) -> None:
-        holder = self.layer_weights.get(weight.name)
-        if holder is not None and holder is not weight:
+    def _check_name(self, attribute: str, local: str, weight: Weight) -> None:
+        holder = self.layer_weights.get(local)
+        if holder is not None and holder is not weight and self._state.attributes.get(attribute) != local:
             raise ValueError(
-                f"{type(self).__name__} already has a weight named {weight.name!r}; give the one at {attribute!r} "
-                "another name"
+                f"{type(self).__name__} already has a weight named {local!r}; give the one at {attribute!r} another name"
             )
-        self._state.weights[weight.name] = weight
-        self._state.attributes[attribute] = weight.name
+
+    def _register(self, attribute: str, local: str, weight: Weight) -> None:
+        self._state.weights[local] = weight
+        self._state.attributes[attribute] = local
 
     def _unregister(self, attribute: str) -> None:
         state = self._state
@@ -378,8 +371,8 @@ class Module(Layer, ABC):
         return Buffer.zeros(weight.shape.static_dims, weight.dtype)
 
     def _load(self, name: str, weight: Weight, value: Any, override_encoding: bool) -> None:
-        weight.name = name
-        self._state.values[name] = _Stored(loading.stored_form(value), weight)
+        weight.give_full_name(name)
+        weight.value = loading.stored_form(value)
         encoding = getattr(value, "quantization_encoding", None)
         if override_encoding and encoding is not None:
             weight.quantization_encoding = encoding

@@ -47,12 +47,14 @@ def trace(module: Module, input_types: Sequence[Type], options: TraceOptions) ->
         options.name,
         input_types=input_types,
         custom_extensions=options.custom_extensions,
-        input_names=options.input_names or parameter_names(module.__call__, len(input_types)),
+        input_names=parameter_names(module.__call__, len(input_types))
+        if options.input_names is None
+        else options.input_names,
         naming=_naming(module),
     )
     with graph:
         values, derived = _named_outputs(module(*graph.inputs))
-        graph.output(*values, names=options.output_names or derived)
+        graph.output(*values, names=derived if options.output_names is None else options.output_names)
     if options.module is not None:
         options.module.add(graph)
     return graph

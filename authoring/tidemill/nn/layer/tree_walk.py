@@ -75,7 +75,7 @@ def _warn_of_accidental_ties(weights: dict[str, Weight]) -> None:
         first = names.setdefault(id(weight), name)
         if first != name:
             warnings.warn(
-                f"{first!r} and {name!r} are one Weight object with two values in the state dict; to tie them, call "
+                f"{first!r} and {name!r} are one Weight object under two keys of the state dict; to tie them, call "
                 "set_shared_weight on the module that should not own it",
                 stacklevel=4,
             )
