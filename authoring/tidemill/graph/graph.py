@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from tidemill.graph.buffer_value import BufferValue
 from tidemill.graph.calls import bind_arguments, resolve_weights
 from tidemill.graph.context import activate, as_tensor, current
+from tidemill.graph.dim import Dim
 from tidemill.graph.ir import Edge, Function, Node
 from tidemill.graph.liveness import live
 from tidemill.graph.module import Module
@@ -201,11 +203,19 @@ class Graph(Recorder):
         values = [as_tensor(argument) for argument in arguments]
         self._enclosed.check(values)
         sizes = bind_arguments(graph.name, graph.body.inputs, values)
+        private = self._private_symbols(graph, sizes)
+        sizes |= private
         weights = resolve_weights(self, graph, prefix)
         edges = tuple(value.edge for value in values) + tuple(weights)
         outputs = tuple(Edge(edge.type.substitute(sizes), graph.name) for edge in graph.body.outputs)
         path = prefix.rstrip(".") or self._path
-        return self._append(Node(graph.name, edges, outputs, callee=graph.function(), path=path, source=user_line()))
+        node = Node(graph.name, edges, outputs, callee=graph.function(), path=path, source=user_line())
+        results = self._append(node)
+        for value in results:
+            for axis, dim in enumerate(value.shape):
+                if dim in private.values():
+                    self.define(dim, value, axis)
+        return results
 
     def named_weight(self, name: str, type: TensorType, placeholder: bool = False) -> TensorValue:
         """The value of the weight `name`, which needs no owner; ValueError if it is there with another type."""
@@ -286,6 +296,15 @@ class Graph(Recorder):
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.input_specs))
         return f"Graph({self.name!r}, [{inputs}] -> [{', '.join(map(str, self.output_specs))}])"
+
+    def _private_symbols(self, callee: Graph, sizes: Mapping[str, Dim]) -> dict[str, Dim]:
+        """Symbols of a subgraph's outputs that only its own run shows, with names that are free here."""
+        symbols = {name for edge in callee.body.outputs for dim in edge.type.shape for name in dim.symbols}
+        private: dict[str, Dim] = {}
+        for name in sorted(symbols - sizes.keys()):
+            candidates = (Dim(name if not count else f"{name}_{count}") for count in itertools.count())
+            private[name] = next(dim for dim in candidates if not self.knows(dim))
+        return private
 
     def _input(self, edge: Edge, type: Type) -> Value:
         value = TensorValue(edge, self)

@@ -12,6 +12,7 @@ from tidemill.graph.context import current, emit
 from tidemill.graph.dim import Dim, DimLike, StaticDim
 from tidemill.graph.fault import op_fault
 from tidemill.graph.ops.promote import TensorLike, cast_to
+from tidemill.graph.ops.sizing import sized
 from tidemill.graph.type import DeviceRef, TensorType
 
 if TYPE_CHECKING:
@@ -50,8 +51,7 @@ def range(
     working = DType.float64 if dtype.is_float() else DType.int64
     scalars = [_scalar(bound, working) for bound in bounds]
     numbers = emit("Range", scalars, TensorType(working, [size], device))
-    current().define(size, numbers, 0)
-    return cast_to(numbers, dtype)
+    return cast_to(numbers if out_dim is None else sized(numbers, 0), dtype)
 
 
 def positions(dim: Dim) -> TensorValue:

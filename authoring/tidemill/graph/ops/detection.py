@@ -17,6 +17,7 @@ from tidemill.graph.ops.kernels import compute
 from tidemill.graph.ops.pooling import max_pool2d
 from tidemill.graph.ops.promote import TensorLike, cast_to, is_weak
 from tidemill.graph.ops.shaping import reshape
+from tidemill.graph.ops.sizing import sized
 from tidemill.graph.type import TensorType
 
 if TYPE_CHECKING:
@@ -70,8 +71,7 @@ def non_maximum_suppression(
         _scalar(score_threshold, DType.float32),
     ]
     result = emit("NonMaxSuppression", inputs, TensorType(DType.int64, [Dim(out_dim), 3], corners.device))
-    current().define(Dim(out_dim), result, 0)
-    return result
+    return sized(result, 0)
 
 
 def roi_align(

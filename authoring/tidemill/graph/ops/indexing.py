@@ -16,6 +16,7 @@ from tidemill.graph.ops.axes import check_axis, resolve_axis
 from tidemill.graph.ops.elementwise import add, equal, where
 from tidemill.graph.ops.promote import TensorLike, cast_to
 from tidemill.graph.ops.shaping import concat, reshape
+from tidemill.graph.ops.sizing import sized
 
 if TYPE_CHECKING:
     from tidemill.graph.value import TensorValue
@@ -201,7 +202,9 @@ def _sliced(value: TensorValue, cuts: dict[int, tuple[Bound, Bound, int]], shape
     axes = _column(list(cuts))
     result = emit("Slice", [value, starts, stops, axes, steps], value.type.with_shape(shape))
     for axis in cuts:
-        current().define(result.shape[axis], result, axis)
+        # A slice of a static axis and a reversal have their size by themselves; others were named.
+        if not isinstance(value.shape[axis], StaticDim) and shape[axis] not in (0, value.shape[axis]):
+            result = sized(result, axis)
     return result
 
 

@@ -16,6 +16,7 @@ from tidemill.graph.ops.elementwise import equal, not_equal
 from tidemill.graph.ops.indexing import check_indices
 from tidemill.graph.ops.promote import TensorLike, cast_to, is_weak, weak_constant
 from tidemill.graph.ops.shaping import broadcast_to, flatten, permute, reshape, unsqueeze
+from tidemill.graph.ops.sizing import sized
 from tidemill.graph.type import TensorType
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ def nonzero(x: TensorLike, out_dim: DimLike) -> TensorValue:
         raise op_fault("nonzero", {"x": value}, "Scalar inputs not supported; reshape it to [1]")
     truth = value if value.dtype is DType.bool else not_equal(value, 0)
     columns = emit("NonZero", [truth], TensorType(DType.int64, [value.rank, out_dim], value.device))
-    current().define(Dim(out_dim), columns, 1)
-    return permute(columns, [1, 0])
+    return permute(sized(columns, 1), [1, 0])
 
 
 def masked_scatter(input: TensorLike, mask: TensorLike, updates: TensorLike, out_dim: DimLike) -> TensorValue:

@@ -13,6 +13,7 @@ from tidemill.graph.dim import Dim, DimLike, StaticDim, SymbolicDim, exact_quoti
 from tidemill.graph.fault import op_fault
 from tidemill.graph.ops.axes import check_axis, resolve_axis
 from tidemill.graph.ops.promote import TensorLike, cast_to
+from tidemill.graph.ops.sizing import sized
 from tidemill.graph.shape import Shape, ShapeLike
 from tidemill.graph.type import TensorType
 
@@ -146,8 +147,8 @@ def _broadcast_to_sizes(value: TensorValue, sizes: TensorValue, dims: Iterable[D
     if sizes.shape != Shape([len(target)]):
         raise op_fault("broadcast_to", {"x": value, "shape": sizes}, f"must be one size for each of {target}")
     result = emit("Expand", [value, cast_to(sizes, DType.int64)], value.type.with_shape(target))
-    for axis, dim in enumerate(target):
-        current().define(dim, result, axis)
+    for axis in range(len(target)):
+        result = sized(result, axis)
     return result
 
 

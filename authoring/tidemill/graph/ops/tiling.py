@@ -15,6 +15,7 @@ from tidemill.graph.ops.axes import resolve_axis
 from tidemill.graph.ops.elementwise import greater
 from tidemill.graph.ops.promote import TensorLike, cast_to
 from tidemill.graph.ops.shaping import broadcast_to, flatten, reshape, unsqueeze
+from tidemill.graph.ops.sizing import sized
 from tidemill.graph.shape import Shape
 from tidemill.graph.type import TensorType
 
@@ -88,5 +89,4 @@ def _sources(counts: TensorValue, total: Dim) -> TensorValue:
 def _gathered(value: TensorValue, sources: TensorValue, axis: int, dim: Dim) -> TensorValue:
     shape = [*value.shape[:axis], dim, *value.shape[axis + 1 :]]
     result = emit("Gather", [value, sources], value.type.with_shape(shape), axis=axis)
-    current().define(dim, result, axis)
-    return result
+    return sized(result, axis)
