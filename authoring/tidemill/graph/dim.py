@@ -110,6 +110,12 @@ class StaticDim(Dim):
         """One term without atoms, none for zero."""
         return (((), self.dim),) if self.dim else ()
 
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return hash(self.dim)
+
     def __int__(self) -> int:
         return self.dim
 
@@ -145,6 +151,12 @@ class SymbolicDim(Dim):
     def terms(self) -> Terms:
         """The symbol once."""
         return (((self.name,), 1),)
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def substitute(self, sizes: Mapping[str, Dim]) -> Dim:
         """The dim of this name in `sizes`, or itself."""

@@ -31,6 +31,7 @@ class Extents:
         self._sources: dict[str, tuple[Edge, int]] = {}
         self._late: set[str] = set()
         self._hoisted: dict[tuple[Dim, ...], Edge] = {}
+        self._prologue = _Arithmetic(body, body.prologue, self._sources)
         for edge in body.inputs:
             for axis, dim in enumerate(edge.type.shape):
                 self._define(dim, edge, axis)
@@ -59,7 +60,7 @@ class Extents:
             return _Arithmetic(self._body, self._body.nodes, self._sources).vector(dims)
         key = tuple(dims)
         if key not in self._hoisted:
-            self._hoisted[key] = _Arithmetic(self._body, self._body.prologue, self._sources).vector(dims)
+            self._hoisted[key] = self._prologue.vector(dims)
         return self._hoisted[key]
 
     @contextmanager
@@ -81,6 +82,7 @@ class _Arithmetic:
 
     def __init__(self, body: Body, nodes: list[Node], sources: dict[str, tuple[Edge, int]]) -> None:
         self._body, self._nodes, self._sources = body, nodes, sources
+        self._known: dict[Dim | Atom, Edge] = {}
 
     def vector(self, dims: Sequence[Dim]) -> Edge:
         pieces = [
@@ -90,6 +92,11 @@ class _Arithmetic:
         return self._concat(pieces) if pieces else self._constant([])
 
     def _size(self, dim: Dim) -> Edge:
+        if dim not in self._known:
+            self._known[dim] = self._sum(dim)
+        return self._known[dim]
+
+    def _sum(self, dim: Dim) -> Edge:
         terms = [self._term(atoms, factor) for atoms, factor in dim.terms()]
         total = terms[0]
         for term in terms[1:]:
@@ -106,6 +113,11 @@ class _Arithmetic:
         return product
 
     def _atom(self, atom: Atom) -> Edge:
+        if atom not in self._known:
+            self._known[atom] = self._read(atom)
+        return self._known[atom]
+
+    def _read(self, atom: Atom) -> Edge:
         if isinstance(atom, FloorDiv):
             return self._quotient(atom)
         edge, axis = self._sources[atom]

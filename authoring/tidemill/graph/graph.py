@@ -283,9 +283,13 @@ class Graph(Recorder):
 
     @property
     def function_calls(self) -> dict[str, str]:
-        """The path of every module that is a call of a function in the exported graph, with the function's name."""
+        """The path of every module that is a call of a function in the exported graph, with the function's name.
+
+        Calls within a function stand under the path of the module that it was made of.
+        """
         plan = make_plan(self.body, dedup="auto")
-        return {node.path: plan.functions[node.callee] for node in plan.nodes if node.callee is not None}
+        bodies = [plan.nodes, *(function.nodes for function in plan.functions)]
+        return {node.path: plan.functions[node.callee] for body in bodies for node in body if node.callee is not None}
 
     def to_model_bytes(self) -> bytes:
         """The serialised ONNX model in which the weights are the last inputs."""

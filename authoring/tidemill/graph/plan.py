@@ -37,7 +37,7 @@ class SharedFunction:
         name: Its name.
         calls: How many nodes call it.
         nodes: How many nodes it has; calls of other functions count as one.
-        saved: How many nodes the graph would have more if each call were written out.
+        saved: How many nodes more there would be if each of its calls were written out in full.
     """
 
     name: str
@@ -59,8 +59,13 @@ def shared_functions(plan: Plan) -> dict[str, SharedFunction]:
     """The functions of a plan by name, with how often each is called and what that saves."""
     bodies = [plan.nodes, *(function.nodes for function in plan.functions)]
     calls = Counter(node.callee for nodes in bodies for node in walk(nodes) if node.callee is not None)
+    sizes: dict[Function, int] = {}
+    for function in plan.functions:  # callees come first
+        sizes[function] = sum(1 if node.callee is None else sizes[node.callee] for node in function.nodes)
     return {
-        name: SharedFunction(name, calls[function], len(function.nodes), (calls[function] - 1) * len(function.nodes))
+        name: SharedFunction(
+            name, calls[function], len(function.nodes), (calls[function] - 1) * sizes[function] - calls[function]
+        )
         for function, name in plan.functions.items()
     }
 

@@ -66,6 +66,8 @@ class Type:
             raise TypeError(f"{type(self).__name__} needs a DType first, not {dtype!r} ({type(dtype).__name__})")
         self.dtype = dtype
         self.shape = Shape(shape)
+        if any(isinstance(dim, StaticDim) and dim.dim < 0 for dim in self.shape):
+            raise ValueError(f"{type(self).__name__} has the shape {self.shape}; sizes are 0 or more, or names")
         self.device = device or DeviceRef.CPU()
 
     @property

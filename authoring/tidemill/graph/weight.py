@@ -55,7 +55,7 @@ class Weight(TensorValue):
         self.quantization_encoding = quantization_encoding
         self.align = align if align is not None or dtype is DType.string else dtype.align
         self.sharding_strategy = sharding_strategy
-        self._declared = (dtype, Shape(shape))
+        self._declared = (dtype, Shape(self._type.shape))
 
     def __tensorvalue__(self) -> TensorValue:
         """The value of this weight in the graph being traced."""
@@ -100,7 +100,7 @@ class Weight(TensorValue):
     @property
     def shape(self) -> Shape:
         """The dims."""
-        return self._type.shape
+        return Shape(self._type.shape)
 
     @shape.setter
     def shape(self, shape: ShapeLike) -> None:

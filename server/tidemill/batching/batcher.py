@@ -180,6 +180,8 @@ class Batcher:
         self._scheduled = False
         if self._timer:
             self._timer.cancel()
+        if not len(self._queue):
+            return
         loop = asyncio.get_running_loop()
         while self._idle:
             group = self._queue.take(self._clock(), hurry=self._hurrying)

@@ -346,7 +346,8 @@ class Module(Layer, ABC):
         holder = self.layer_weights.get(local)
         if holder is not None and holder is not weight and self._state.attributes.get(attribute) != local:
             raise ValueError(
-                f"{type(self).__name__} already has a weight named {local!r}; give the one at {attribute!r} another name"
+                f"{type(self).__name__} already has a weight named {local!r}; "
+                f"give the one at {attribute!r} another name"
             )
 
     def _register(self, attribute: str, local: str, weight: Weight) -> None:

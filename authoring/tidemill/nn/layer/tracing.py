@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidemill import tree
+from tidemill.graph.dim import AlgebraicDim, Dim
 from tidemill.graph.graph import Graph
 from tidemill.graph.module import Module as GraphModule
 from tidemill.graph.naming import Naming
-from tidemill.graph.type import Type
+from tidemill.graph.type import TensorType, Type
 from tidemill.graph.value import Value
 from tidemill.nn.layer.layer import Layer, parameter_names
 from tidemill.nn.layer.tree_walk import owned_weights, walk_modules
@@ -77,7 +78,7 @@ def build_subgraph(module: Module, name: str, inputs: Sequence[Any], weight_pref
             filled[place] = value
         return _subgraph_outputs(module(*tree.unflatten(structure, filled)))
 
-    types = [leaves[place].tensor.type for place in places]
+    types = _named_dims([leaves[place].tensor.type for place in places])
     sub = parent.add_subgraph(name, forward, types, weight_prefix=weight_prefix)
     if weight_prefix and sub.body.weights and not sub.placeholders:
         raise ValueError(
@@ -86,6 +87,16 @@ def build_subgraph(module: Module, name: str, inputs: Sequence[Any], weight_pref
             "their full names."
         )
     return sub
+
+
+def _named_dims(types: Sequence[TensorType]) -> list[TensorType]:
+    """The types with a name for each dim that is arithmetic: inputs have sizes and names."""
+    names: dict[Dim, Dim] = {}
+    for type in types:
+        for dim in type.shape:
+            if isinstance(dim, AlgebraicDim):
+                names.setdefault(dim, Dim(f"dim_{len(names)}"))
+    return [type.with_shape(names.get(dim, dim) for dim in type.shape) for type in types]
 
 
 def holds_modules(value: object) -> bool:
