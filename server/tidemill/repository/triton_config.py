@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import json_format, text_format
-
 from tidemill.bundle.config import ModelConfig, read_config
 from tidemill.errors import ConfigError
-from tidemill.protocol.messages import message_class
+from tidemill.protocol.messages import UnknownField, from_fields, from_text
 
 __all__ = ["load_triton_config", "read_triton_config"]
 
@@ -34,10 +32,9 @@ def load_triton_config(path: Path) -> ModelConfig:
     Raises:
         ConfigError: It is not in protobuf's text format, or asks for what the server cannot do.
     """
-    message = message_class("ModelConfig")()
     try:
-        _parse(path.read_text(encoding="utf-8"), message, path)
-    except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
+        message = _parse(path.read_text(encoding="utf-8"), path)
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path} is no model configuration of Triton's: {error}") from None
     if message.name and message.name != path.parent.name:
         raise ConfigError(f"{path}: the name is {message.name!r}, expected that of its folder, {path.parent.name!r}")
@@ -52,21 +49,18 @@ def read_triton_config(fields: Mapping[str, Any]) -> ModelConfig:
     """
     source = "the config of the load request"
     try:
-        message = json_format.ParseDict(dict(fields), message_class("ModelConfig")())
-    except json_format.ParseError as error:
+        message = from_fields("ModelConfig", fields)
+    except ValueError as error:
         raise ConfigError(f"{source}: {error}") from None
     return _converted(message, source)
 
 
-def _parse(text: str, message: Any, path: Path) -> None:
+def _parse(text: str, path: Path) -> Any:
     try:
-        text_format.Parse(text, message)
-    except text_format.ParseError as error:
-        if "has no field named" not in str(error):
-            raise
+        return from_text("ModelConfig", text)
+    except UnknownField as error:
         _LOG.warning("%s: fields that are not known here are passed over, such as: %s", path, error)
-        message.Clear()
-        text_format.Parse(text, message, allow_unknown_field=True)
+        return from_text("ModelConfig", text, allow_unknown=True)
 
 
 def _converted(message: Any, source: str) -> ModelConfig:
