@@ -36,7 +36,7 @@ class Pace:
 
     @property
     def is_quick(self) -> bool:
-        """Whether the next run may be expected to stay below the limit; before the first record only if there is none."""
+        """Whether the next run may be expected to stay below the limit; at first only if there is none."""
         return math.isinf(self._limit) or (not self._away and self._estimate < self._limit)
 
     def record(self, seconds: float, busy: float, *, on_loop: bool) -> None:

@@ -222,9 +222,7 @@ class Service:
         await underway.outputs
         return underway.finish()
 
-    def begin(
-        self, request: InferRequest, within: float | None = None, served: ServedModel | None = None
-    ) -> Underway:
+    def begin(self, request: InferRequest, within: float | None = None, served: ServedModel | None = None) -> Underway:
         """Have one request answered.
 
         Args:

@@ -60,7 +60,7 @@ def test_reads_every_section(file: Path) -> None:
         ("threads: true", ["threads: Input should be a valid integer, given was True"]),
         ("max_batch_size: -1", ["max_batch_size: Input should be greater than or equal to 0, given was -1"]),
         ("providers: []", ["providers: .* at least 1 item"]),
-        ("batching: {priorities: {1: {timeout: 4}}}", ["batching.priorities.1.timeout: unknown field, .*timeout_action"]),
+        ("batching: {priorities: {1: {timeout: 4}}}", ["priorities.1.timeout: unknown field, .*timeout_action"]),
         ("batching: {ragged: {pad: {}}}", ["batching.ragged.pad: .* at least 1 item"]),
         ("version_policy: {latest: 1, all: true}", ["version_policy: .*expected one of `latest: 1`"]),
         ("- a", ["the whole: Input should be a valid dictionary"]),

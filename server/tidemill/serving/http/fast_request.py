@@ -58,7 +58,8 @@ class Lane:
 
     def remember(self, text: bytes, target: Target, head: Head) -> None:
         """Keep what the parser made of a head, if there is no doubt where it ends."""
-        if len(text) <= _LONGEST_HEAD and text[0] > _BLANK and text.count(b"\n") == text.count(b"\r\n") == text.count(b"\r"):
+        one_head = text.count(b"\n") == text.count(b"\r\n") == text.count(b"\r")
+        if len(text) <= _LONGEST_HEAD and text[0] > _BLANK and one_head:
             self.heads.put(text, (target, head))
 
     def admit(self, target: Target, head: Head) -> Admitted | None:
@@ -79,7 +80,18 @@ class Lane:
 class FastRequest:
     """A request that was admitted; ends with one answer, or with `abandon`."""
 
-    __slots__ = ("_admitted", "_answer", "_body", "_head", "_lane", "_packing", "_request", "_served", "_target", "_underway")
+    __slots__ = (
+        "_admitted",
+        "_answer",
+        "_body",
+        "_head",
+        "_lane",
+        "_packing",
+        "_request",
+        "_served",
+        "_target",
+        "_underway",
+    )
 
     def __init__(self, lane: Lane, target: Target, head: Head, admitted: Admitted) -> None:
         self._lane = lane
