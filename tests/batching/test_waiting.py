@@ -234,6 +234,21 @@ async def test_a_large_request_is_run_in_parts(batchers):
     await batcher.drain()
 
 
+async def test_a_large_request_is_run_in_few_parts_where_the_limit_is_only_for_joining(batchers):
+    runs = []
+
+    def runner(feed, cancel):
+        runs.append(len(feed["x"]))
+        return {"y": feed["x"] * 2}
+
+    batcher = batchers(runner, max_batch_size=4, split_oversize=True, most_parts=2)
+    for rows in (5, 100):
+        x = np.arange(rows, dtype=np.float32)
+        np.testing.assert_array_equal((await batcher.infer({"x": x}, rows))["y"], x * 2)
+    assert runs == [4, 1, 50, 50]
+    await batcher.drain()
+
+
 async def test_if_one_part_fails_the_request_fails_and_the_rest_is_not_run(batchers):
     runs = []
 

@@ -109,7 +109,9 @@ class Batcher:
             return self._enqueue(self._pending(feed, rows, urgency), deadline)
         if not self._options.split_oversize:
             raise InvalidArgument(f"the request has {rows} rows, the model takes at most {limit} (max_batch_size)")
-        return self._submit_parts([self._pending(*part, urgency) for part in parts(feed, rows, limit)], deadline)
+        most = self._options.most_parts
+        size = max(limit, math.ceil(rows / most)) if most else limit
+        return self._submit_parts([self._pending(*part, urgency) for part in parts(feed, rows, size)], deadline)
 
     async def drain(self) -> None:
         """Take no more requests, run those that wait without delay, and return when the last run has ended."""

@@ -57,6 +57,7 @@ class BatchingOptions:
         levels: What holds for single levels instead of `level`.
         preserve_ordering: Whether answers are given in the order in which requests came.
         split_oversize: Whether a request of more than `max_batch_size` rows is run in parts instead of refused.
+        most_parts: Into how many parts at most; they then may have more rows than `max_batch_size`. 0 for any number.
         ragged: How requests of different lengths are padded together; None if only equal shapes are joined.
         sized_by: Without `ragged`: the input whose values per row are a request's length; "" if all are of one size.
     """
@@ -72,6 +73,7 @@ class BatchingOptions:
     levels: Mapping[int, LevelOptions] = field(default_factory=dict)
     preserve_ordering: bool = False
     split_oversize: bool = False
+    most_parts: int = 0
     ragged: Ragged | None = None
     sized_by: str = ""
 

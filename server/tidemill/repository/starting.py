@@ -24,6 +24,7 @@ from tidemill.repository.running import RunningModel
 
 __all__ = ["BatchPlan", "plan_batching", "start"]
 
+_MOST_PARTS = 8
 _MOST_ROWS = 128
 _FEWEST_ROWS = 4
 """What the server chooses as `max_batch_size` lies between; measurements at load may mislead."""
@@ -96,6 +97,8 @@ def _options(config: ModelConfig) -> BatchingOptions:
         levels={level: _level(queue) for level, queue in batching.priorities.items()},
         preserve_ordering=batching.preserve_ordering,
         split_oversize=splits,
+        # A limit that nobody set says how far requests are joined, not in how many runs a large one is made.
+        most_parts=_MOST_PARTS if config.max_batch_size is None else 0,
     )
 
 
