@@ -38,10 +38,14 @@ async def start_server() -> AsyncIterator[StartServer]:
         await server.stop()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_server(all_models: Path) -> AsyncIterator[Server]:
-    """One server with every kind of model for all tests of a module whose loop scope is the module."""
-    server = Server([all_models], ServerConfig(http_port=0, grpc_port=0, max_request_bytes=1 << 20))
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[True, False], ids=["fast lane", "normal lane"])
+async def shared_server(all_models: Path, request: pytest.FixtureRequest) -> AsyncIterator[Server]:
+    """One server with every kind of model for all tests of a module whose loop scope is the module.
+
+    Each test runs twice: with REST's fast lane and without it, for they must not differ.
+    """
+    config = ServerConfig(http_port=0, grpc_port=0, max_request_bytes=1 << 20, http_fast_lane=request.param)
+    server = Server([all_models], config)
     await server.start()
     await server.load()
     yield server

@@ -226,6 +226,19 @@ async def test_encodings_that_are_refused(client: httpx.AsyncClient, encoding: s
     assert (answer.headers.get("accept-encoding") == "gzip, deflate") is (status == 415)
 
 
+@pytest.mark.parametrize("line", [b"x-more: %d\r\n" % (10**60), b"y"], ids=["many headers", "one without end"])
+async def test_a_head_has_an_end(shared_server: Server, line: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", shared_server.http_port)
+    writer.write(b"POST /v2/models/two/infer HTTP/1.1\r\nhost: x\r\n" + (b"x-long: " if line == b"y" else b""))
+    for _ in range(20):
+        writer.write(line * (4096 // len(line)))
+        await writer.drain()
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert b"over the limit of 65536 bytes" in answer
+
+
 @pytest.mark.parametrize(
     "raw", [b"GARBAGE\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"]
 )

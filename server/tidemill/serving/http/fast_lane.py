@@ -41,12 +41,14 @@ class FastProtocol(HttpProtocol):
     def on_message_begin(self) -> None:
         """Forget the last request; what only the normal lane needs is made when it is taken."""
         self._between = False
+        self._in_head = True
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
 
     def on_headers_complete(self) -> None:
         """Choose the lane."""
+        self._in_head = False
         admitted = self._admit()
         if admitted is None:
             self._take_normal_lane()
@@ -141,6 +143,7 @@ class FastProtocol(HttpProtocol):
         self._new_head = None
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
+        self._in_head = False
         self.url, self.expect_100_continue = url, expects
         self.headers.extend(headers)
         super().on_headers_complete()

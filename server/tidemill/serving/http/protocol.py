@@ -8,6 +8,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 __all__ = ["CLOSE", "HttpProtocol"]
 
 CLOSE = (b"connection", b"close")
+_LONGEST_HEAD = 64 << 10
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -16,12 +17,35 @@ class HttpProtocol(HttpToolsProtocol):
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]
         self._idle_since: float | None = None
+        self._in_head = False
+        self._head_bytes = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has arrived, unless a head goes on without end."""
+        super().data_received(data)
+        self._head_bytes = self._head_bytes + len(data) if self._in_head else 0
+        if self._head_bytes > _LONGEST_HEAD and not self.transport.is_closing():
+            text = f"the request's headers are over the limit of {_LONGEST_HEAD} bytes"
+            self._hang_up("431 Request Header Fields Too Large", text)
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """It has ended."""
+        self._in_head = False
+        super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, and hang up."""
-        body = orjson.dumps({"error": msg})
+        self._hang_up("400 Bad Request", msg)
+
+    def _hang_up(self, status: str, text: str) -> None:
+        body = orjson.dumps({"error": text})
         head = (
-            f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+            f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
             "connection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
