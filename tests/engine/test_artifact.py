@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
+from elsewhere import load_with_artifacts
 
 from tidemill.bundle import open_bundle
 from tidemill.engine import Instance, InstanceOptions
@@ -164,14 +165,12 @@ def test_a_graph_with_its_weights_inside_is_not_kept_twice(stack, cache, monkeyp
     assert load(stack, replace(cache, strict=True)).artifact == "declined"
 
 
-def _load_elsewhere(path, directory, results):
-    results.put(load(open_bundle(path), ArtifactCache(directory)).artifact)
-
-
 def test_processes_that_start_together_compile_once(stack, cache):
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    processes = [context.Process(target=_load_elsewhere, args=(stack.path, cache.directory, results)) for _ in range(3)]
+    processes = [
+        context.Process(target=load_with_artifacts, args=(stack.path, cache.directory, results)) for _ in range(3)
+    ]
     for process in processes:
         process.start()
     found = [results.get(timeout=60) for _ in processes]
