@@ -68,7 +68,7 @@ async def test_a_signal_lets_every_request_finish_and_exits_with_0(
     repository = write_model("slow", config={"max_batch_size": 0})
     process, line, http_port, grpc_port = await start_process(repository)
     assert line.startswith("tidemill serves 1 model(s) on http://127.0.0.1:")
-    request = messages.ModelInferRequest(model_name="slow", raw_input_contents=[np.float32(300).tobytes()])
+    request = messages.ModelInferRequest(model_name="slow", raw_input_contents=[np.float32(4000).tobytes()])
     request.inputs.add(name="x", datatype="FP32", shape=[1, 1])
     url = f"http://127.0.0.1:{http_port}/v2/models/slow/infer"
     async with (
@@ -76,13 +76,13 @@ async def test_a_signal_lets_every_request_finish_and_exits_with_0(
         grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}") as channel,
     ):
         stub = channel.unary_unary(rpc.method_path("ModelInfer"))
-        posts = [asyncio.create_task(client.post(url, json=slow_body(300))) for _ in range(5)]
+        posts = [asyncio.create_task(client.post(url, json=slow_body(4000))) for _ in range(5)]
         calls = [stub(request.SerializeToString()) for _ in range(5)]
         await inflight(http_port, 10)
         process.send_signal(number)
         answers = await asyncio.gather(*posts)
         raw = [await call for call in calls]
-    assert [answer.json()["outputs"][0]["data"] for answer in answers] == [[300]] * 5
+    assert [answer.json()["outputs"][0]["data"] for answer in answers] == [[4000]] * 5
     assert len(raw) == 5
     assert await asyncio.wait_for(process.wait(), 30) == 0
     with pytest.raises(OSError):  # noqa: PT011 (refused or reset, as the system likes)

@@ -17,7 +17,7 @@ _MakeFeed: TypeAlias = Callable[[int, int], Mapping[str, Array]]
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 LENGTHS = (4, 8, 16, 32, 64, 128, 256)
 
-_SECONDS = 2.0
+_SECONDS = 1.0
 """What all measurements of a model may take together."""
 _LONGEST = 0.1
 """Seconds of a run above which no larger ones are tried: they take in proportion longer."""
