@@ -121,7 +121,8 @@ def dataclass(cls: type[_T] | None = None, /, **options: Any) -> Any:
     """
     if cls is None:
         return lambda wrapped: dataclass(wrapped, **options)
-    made = cls if dataclasses.is_dataclass(cls) and not options else dataclasses.dataclass(**options)(cls)
+    is_made = "__dataclass_fields__" in cls.__dict__  # a subclass of a dataclass inherits it and is none yet
+    made = cls if is_made and not options else dataclasses.dataclass(**options)(cls)
     names = tuple(item.name for item in dataclasses.fields(cast(Any, made)))
     _set_protocol(made, names)
     return made
@@ -180,7 +181,7 @@ def _build(treedef: TreeDef, leaves: Iterator[Any]) -> Any:
     if hasattr(kind, "__tree_unflatten__"):
         return kind.__tree_unflatten__(treedef.meta, children)
     if _is_namedtuple(kind):
-        return kind(*children)
+        return cast(Any, kind)._make(children)
     if kind not in _DICTS:
         return kind(children)
     by_key = dict(zip(treedef.keys, children, strict=True))

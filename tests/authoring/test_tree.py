@@ -142,3 +142,17 @@ def test_unsortable_keys() -> None:
 def test_unflatten_inverts_flatten(given_tree: Any) -> None:
     leaves, treedef = tree.flatten(given_tree)
     assert tree.unflatten(treedef, leaves) == given_tree
+
+
+def test_a_subclass_of_a_tree_dataclass_keeps_its_own_fields() -> None:
+    @tree.dataclass
+    class Base:
+        left: object
+
+    @tree.dataclass
+    class More(Base):
+        right: object = None
+
+    leaves, structure = tree.flatten(More(1, 2))
+    assert leaves == [1, 2]
+    assert tree.unflatten(structure, [3, 4]) == More(3, 4)
