@@ -20,7 +20,7 @@ help:
 	@echo 'make test    run every test (ARGS="-k name" for some of them)'
 	@echo 'make check   lint, format, types, import arrows'
 	@echo 'make smoke   one question to a real server, in seconds'
-	@echo 'make bench   served requests against the bare runtime (ARGS="--help" for its options)'
+	@echo 'make bench   servers side by side, against the bare runtime and the floor (ARGS="--help" for its options)'
 	@echo 'make proto   renew the descriptor set from proto/inference.proto'
 	@echo 'make setup   only the environment in $(VENV), with the real weights'
 	@echo 'make weights only the real weights of MiniLM and the small models (weights-large: of all the others too)'
@@ -55,8 +55,8 @@ arrows: setup
 smoke: setup
 	$(BIN)/pytest tests/test_smoke.py $(ARGS)
 
-bench: setup $(REPOSITORY)
-	$(BIN)/python benchmarks/load.py --repository $(REPOSITORY) $(ARGS)
+bench: setup
+	$(BIN)/python benchmarks/suite.py $(ARGS)
 
 proto: setup
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto \
