@@ -1,0 +1,42 @@
+{{/* The server's configuration file, as YAML. */}}
+{{- define "tidemill.settings" -}}
+{{- $v := .values -}}
+{{- $settings := deepCopy $v.server -}}
+{{- $_ := set $settings "host" "0.0.0.0" -}}
+{{- $_ := set $settings "http_port" 8000 -}}
+{{- $_ := set $settings "grpc_port" 8001 -}}
+{{- $_ := set $settings "drain_window_seconds" $v.drain.windowSeconds -}}
+{{- $_ := set $settings "drain_limit_seconds" $v.drain.limitSeconds -}}
+{{- if not (hasKey $settings "log_format") -}}
+{{- $_ := set $settings "log_format" "json" -}}
+{{- end -}}
+{{- toYaml $settings -}}
+{{- end -}}
+
+{{/* Variables by name, so that one of the user's replaces one of ours: two of one name are refused by the cluster. */}}
+{{- define "tidemill.env" -}}
+{{- $env := dict "HOME" "/tmp" "TIDEMILL_CACHE" "/cache" -}}
+{{- if gt (int .values.gpu.count) 0 -}}
+{{- $env = merge $env (dict "NVIDIA_VISIBLE_DEVICES" "all" "NVIDIA_DRIVER_CAPABILITIES" "compute,utility") -}}
+{{- end -}}
+{{- $env = mergeOverwrite $env (deepCopy .values.env) -}}
+{{- range $name := keys $env | sortAlpha }}
+{{- $value := index $env $name }}
+- name: {{ $name }}
+{{- if kindIs "map" $value }}
+  {{- toYaml $value | nindent 2 }}
+{{- else }}
+  value: {{ $value | toString | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "tidemill.envFrom" -}}
+{{- with .values.credentials.existingSecret }}
+- secretRef:
+    name: {{ . }}
+{{- end }}
+{{- with .values.envFrom }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
