@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tidemill.cli import build, cache, check, importing, inspect, quantize, serve, zoo
+from tidemill.cli import build, cache, check, health, importing, inspect, quantize, serve, zoo
 from tidemill.errors import TidemillError
 
 __all__ = ["main"]
@@ -20,6 +20,7 @@ _COMMANDS = {
     "check": check,
     "inspect": inspect,
     "cache": cache,
+    "health": health,
 }
 
 
@@ -54,6 +55,7 @@ _INSTALL = {
     "check": "run: pip install 'tidemill[author,cpu]'",
     "inspect": "run: pip install 'tidemill[author]'",
     "cache": "run: pip install 'tidemill[objectstore]'",
+    "health": "run: pip install 'tidemill[client,grpc]'",
 }
 
 
