@@ -1,4 +1,4 @@
-"""`tidemill health`: asks a running server whether it is live or ready; needs nothing but the standard library for REST.
+"""`tidemill health`: asks a running server whether it is live or ready; REST needs only the standard library.
 
 The healthcheck of the container image, the probe of a pod that clients must show certificates to, and `helm test`.
 """
