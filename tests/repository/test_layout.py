@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.errors import ConfigError
-from tidemill.repository.layout import name_fault, scan, scan_model
+from tidemill.repository.layout import OneModel, find_folder, name_fault, scan, scan_model
 
 
 def put(folder: Path, *files: str) -> Path:
@@ -87,3 +87,28 @@ def test_one_model_in_two_repositories_is_refused(tmp_path: Path) -> None:
     put(tmp_path, "a/m/1/bundle.json", "b/m/1/bundle.json")
     with pytest.raises(ConfigError, match="in two places"):
         scan([tmp_path / "a", tmp_path / "b"])
+
+
+@pytest.mark.parametrize("files", [["2/bundle.json", "2/weights.safetensors", "model.yaml"], ["2/model.onnx"]])
+def test_a_models_folder_can_stand_for_a_repository(tmp_path: Path, files: list[str]) -> None:
+    one = OneModel("resnet", put(tmp_path / "mnt", *files))
+    (model,) = scan([one])
+    assert (model.name, dict(model.versions), model.fault) == ("resnet", {2: tmp_path / "mnt" / "2"}, "")
+    assert find_folder([one], "resnet") == model
+    assert find_folder([one], "mnt") is None
+
+
+@pytest.mark.parametrize("file", ["bundle.json", "model.onnx"])
+def test_the_files_of_one_version_can_stand_for_a_repository(tmp_path: Path, file: str) -> None:
+    (model,) = scan([OneModel("resnet", put(tmp_path, file))])
+    assert (model.name, dict(model.versions), model.path) == ("resnet", {1: tmp_path}, tmp_path)
+
+
+def test_one_model_that_is_not_there_or_has_a_name_twice_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'resnet' is to come from .*nowhere, which is not a folder"):
+        scan([OneModel("resnet", tmp_path / "nowhere")])
+    put(tmp_path / "repository", "resnet/1/bundle.json")
+    put(tmp_path / "mnt", "model.onnx")
+    with pytest.raises(ConfigError, match="in two places"):
+        scan([tmp_path / "repository", OneModel("resnet", tmp_path / "mnt")])
+    assert scan([OneModel("a/b", tmp_path / "mnt")])[0].fault

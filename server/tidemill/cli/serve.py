@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 __all__ = ["add_arguments", "add_options", "execute"]
 
@@ -14,6 +15,7 @@ __all__ = ["add_arguments", "add_options", "execute"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("repository", type=Path, nargs="+", help="folder that holds <model>/<version>/bundle.json")
+    parser.add_argument("--model-name", metavar="NAME", help="the folder is a single model, to be served as NAME")
     add_options(parser)
 
 
@@ -49,5 +51,15 @@ def _serve(args: argparse.Namespace) -> int:
     from tidemill.serving.config import ServerConfig, load_server_config
     from tidemill.serving.run import run
 
+    repositories = _single(args.repository, args.model_name) if getattr(args, "model_name", None) else args.repository
     flags = {name: getattr(args, name, None) for name in ServerConfig.model_fields}
-    return run(args.repository, load_server_config(args.config, os.environ, flags))
+    return run(repositories, load_server_config(args.config, os.environ, flags))
+
+
+def _single(paths: list[Path], name: str) -> list[Any]:
+    from tidemill.errors import ConfigError
+    from tidemill.repository.layout import OneModel
+
+    if len(paths) != 1:
+        raise ConfigError(f"--model-name {name} names the model of one folder; {len(paths)} were given")
+    return [OneModel(name, paths[0])]

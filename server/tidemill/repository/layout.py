@@ -2,18 +2,29 @@
 
 <repository>/<model>/model.yaml
 <repository>/<model>/<version>/bundle.json   (or a plain model.onnx)
+
+A single model can stand for a repository, as KServe mounts it: its folder, or one version's files alone.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidemill.errors import ConfigError
 
-__all__ = ["CONFIG_FILE", "TRITON_CONFIG_FILE", "ModelFolder", "find_folder", "name_fault", "scan", "scan_model"]
+__all__ = [
+    "CONFIG_FILE",
+    "TRITON_CONFIG_FILE",
+    "ModelFolder",
+    "OneModel",
+    "find_folder",
+    "name_fault",
+    "scan",
+    "scan_model",
+]
 
 CONFIG_FILE = "model.yaml"
 TRITON_CONFIG_FILE = "config.pbtxt"
@@ -45,7 +56,28 @@ class ModelFolder:
         return self.path / CONFIG_FILE
 
 
-def scan(repositories: Sequence[Path]) -> tuple[ModelFolder, ...]:
+@dataclass(frozen=True, slots=True)
+class OneModel:
+    """A repository of one model.
+
+    Attributes:
+        name: The model's name, whatever the folder's is.
+        path: The model's folder with its numbered versions, or the files of its only version.
+    """
+
+    name: str
+    path: Path
+
+    def folder(self) -> ModelFolder:
+        """The model as it stands now; files without a numbered folder are version 1."""
+        if fault := name_fault(self.name):
+            return ModelFolder(self.name, self.path, fault=fault)
+        if _is_complete(self.path):
+            return ModelFolder(self.name, self.path, {1: self.path})
+        return replace(scan_model(self.path.resolve()), name=self.name)
+
+
+def scan(repositories: Sequence[Path | OneModel]) -> tuple[ModelFolder, ...]:
     """The models of all repositories in order of their names.
 
     Folders that hold neither a model.yaml nor a numbered folder are no models and are passed over, as is everything
@@ -63,7 +95,7 @@ def scan(repositories: Sequence[Path]) -> tuple[ModelFolder, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def find_folder(repositories: Sequence[Path], name: str) -> ModelFolder | None:
+def find_folder(repositories: Sequence[Path | OneModel], name: str) -> ModelFolder | None:
     """The folder of one model; None if no repository has it. Nothing is looked up for a name that cannot be one.
 
     Raises:
@@ -71,10 +103,10 @@ def find_folder(repositories: Sequence[Path], name: str) -> ModelFolder | None:
     """
     if name_fault(name):
         return None
-    paths = [path for repository in repositories if (path := repository / name).is_dir() and _is_model(path)]
-    if len(paths) > 1:
-        raise ConfigError(f"model {name!r} is in two places: {paths[0]} and {paths[1]}")
-    return scan_model(paths[0]) if paths else None
+    found = [folder for repository in repositories if (folder := _find(repository, name))]
+    if len(found) > 1:
+        raise ConfigError(f"model {name!r} is in two places: {found[0].path} and {found[1].path}")
+    return found[0] if found else None
 
 
 def scan_model(path: Path) -> ModelFolder:
@@ -102,7 +134,18 @@ def name_fault(name: str) -> str:
     return ""
 
 
-def _scan_repository(repository: Path) -> list[ModelFolder]:
+def _find(repository: Path | OneModel, name: str) -> ModelFolder | None:
+    if isinstance(repository, OneModel):
+        return repository.folder() if repository.name == name else None
+    path = repository / name
+    return scan_model(path) if path.is_dir() and _is_model(path) else None
+
+
+def _scan_repository(repository: Path | OneModel) -> list[ModelFolder]:
+    if isinstance(repository, OneModel):
+        if not repository.path.is_dir():
+            raise ConfigError(f"the model {repository.name!r} is to come from {repository.path}, which is not a folder")
+        return [repository.folder()]
     if not repository.is_dir():
         raise ConfigError(f"the model repository {repository} is not a folder")
     if _is_complete(repository):

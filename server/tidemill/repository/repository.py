@@ -14,7 +14,7 @@ from tidemill.errors import ConfigError, LoadFailed, ModelNotFound, Unavailable
 from tidemill.repository.bringup import BringUp, Events
 from tidemill.repository.catalogue import Catalogue
 from tidemill.repository.control import RepositoryControl
-from tidemill.repository.layout import find_folder, scan
+from tidemill.repository.layout import OneModel, find_folder, scan
 from tidemill.repository.renewal import Renewal
 from tidemill.repository.served import ModelState, ServedModel
 from tidemill.repository.shelf import Shelf
@@ -32,7 +32,7 @@ _LONGEST_WAIT = 60.0
 class Repository(Catalogue):
     """The served models of one server, and how they change; belongs to one event loop."""
 
-    def __init__(self, paths: Sequence[Path], bring_up: BringUp, control: RepositoryControl) -> None:
+    def __init__(self, paths: Sequence[Path | OneModel], bring_up: BringUp, control: RepositoryControl) -> None:
         """List what the repository folders hold; see `open`."""
         super().__init__()
         self._paths = tuple(paths)
@@ -50,7 +50,7 @@ class Repository(Catalogue):
     @classmethod
     def open(
         cls,
-        paths: Sequence[Path],
+        paths: Sequence[Path | OneModel],
         events: Events | None = None,
         clock: Callable[[], float] = time.monotonic,
         control: RepositoryControl | None = None,

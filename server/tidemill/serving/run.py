@@ -12,6 +12,7 @@ from typing import Any
 from tidemill.batching.record import Observer
 from tidemill.errors import ConfigError
 from tidemill.repository.control import RepositoryControl
+from tidemill.repository.layout import OneModel
 from tidemill.repository.repository import Events, Repository
 from tidemill.repository.served import ModelState, ServedModel
 from tidemill.serving.changes import Changes
@@ -39,11 +40,11 @@ class Server:
         grpc_port: The port of gRPC, once started.
     """
 
-    def __init__(self, repositories: Sequence[Path], config: ServerConfig) -> None:
+    def __init__(self, repositories: Sequence[Path | OneModel], config: ServerConfig) -> None:
         """Build everything and start nothing.
 
         Args:
-            repositories: Folders that hold models.
+            repositories: Folders that hold models, or single models.
             config: The operator's settings.
 
         Raises:
@@ -101,11 +102,11 @@ class Server:
         return f"http://{host}:{self.http_port} and grpc://{host}:{self.grpc_port}"
 
 
-def run(repositories: Sequence[Path], config: ServerConfig) -> int:
+def run(repositories: Sequence[Path | OneModel], config: ServerConfig) -> int:
     """Serve until SIGTERM or SIGINT; a second signal ends at once.
 
     Args:
-        repositories: Folders that hold models.
+        repositories: Folders that hold models, or single models.
         config: The operator's settings.
 
     Returns:
@@ -122,7 +123,7 @@ def run(repositories: Sequence[Path], config: ServerConfig) -> int:
     return 0
 
 
-async def _serve(repositories: Sequence[Path], config: ServerConfig) -> None:
+async def _serve(repositories: Sequence[Path | OneModel], config: ServerConfig) -> None:
     stopping, hurry = asyncio.Event(), asyncio.Event()
     with _signals(stopping, hurry):
         server = Server(repositories, config)
