@@ -9,43 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import orjson
 
-from tidemill.dtype import DType
 from tidemill.protocol import rest
+from tidemill.protocol.alike import is_plain
+from tidemill.protocol.bounded import Bounded
 from tidemill.protocol.json_data import to_json
 from tidemill.protocol.requested import ReadRegion, no_regions
+from tidemill.protocol.rest_alike import json_pieces
 from tidemill.protocol.types import Array, InferRequest, InferResponse, Parameter, RequestedOutput
 
 __all__ = ["Body", "RestCache"]
 
 Body: TypeAlias = bytes | bytearray | memoryview
 
-_K = TypeVar("_K")
-_V = TypeVar("_V")
-
-_ENTRIES = 1024
 _LONGEST = 4096
-"""Bytes of a JSON part that are worth remembering: with `_ENTRIES` they bound the memory."""
+"""Bytes of a JSON part that are worth remembering."""
 _COPY_BELOW = 16 << 10
-
-
-class Bounded(Generic[_K, _V]):
-    """A mapping that forgets its oldest entry when it is full."""
-
-    def __init__(self, limit: int = _ENTRIES) -> None:
-        self._entries: dict[_K, _V] = {}
-        self._limit = limit
-        self.get = self._entries.get
-
-    def put(self, key: _K, value: _V) -> None:
-        """Add an entry."""
-        if len(self._entries) >= self._limit:
-            self._entries.pop(next(iter(self._entries)), None)
-        self._entries[key] = value
 
 
 class _Tensor(NamedTuple):
@@ -110,7 +93,7 @@ class RestCache:
         wanted = {binary.get(name, default) for name in response.outputs}
         if wanted == {False}:
             return None, [self._write_json(response)]
-        if wanted == {True} and all(map(_is_plain, response.outputs.values())):
+        if wanted == {True} and all(map(is_plain, response.outputs.values())):
             return self._write_binary(response, request)
         return rest.format_infer_response(response, request)
 
@@ -120,7 +103,7 @@ class RestCache:
             tensors.append(_Tensor(name, array.dtype, array.shape, offset))
             offset += array.nbytes
         # Where values come from elsewhere, from the JSON or from shared memory, fewer bytes follow the JSON.
-        if offset == size and all(map(_is_plain, request.inputs.values())):
+        if offset == size and all(map(is_plain, request.inputs.values())):
             self._templates.put(key, _Template(request.id, request.outputs, request.parameters, tuple(tensors), size))
 
     def _write_binary(
@@ -138,17 +121,12 @@ class RestCache:
         key = _key(response)
         pieces = self._pieces.get(key)
         if pieces is None:
-            pieces = _json_pieces(response)
+            pieces = json_pieces(response)
             self._pieces.put(key, pieces)
         parts = [pieces[0]]
         for piece, (name, array) in zip(pieces[1:], response.outputs.items(), strict=True):
             parts += (orjson.dumps(to_json(array, name=f"output {name!r}")), piece)
         return b"".join(parts)
-
-
-def _is_plain(array: Array) -> bool:
-    """Whether the tensor is numbers in the order of the wire, and not empty."""
-    return array.dtype.kind in "iuf" and array.dtype.isnative and array.flags.c_contiguous and array.size > 0
 
 
 def _read(template: _Template, body: Body, start: int) -> dict[str, Array]:
@@ -164,14 +142,3 @@ def _read(template: _Template, body: Body, start: int) -> dict[str, Array]:
 def _key(response: InferResponse) -> object:
     shapes = [(name, array.dtype, array.shape) for name, array in response.outputs.items()]
     return response.model_name, response.model_version, *shapes
-
-
-def _json_pieces(response: InferResponse) -> list[bytes]:
-    """The document around the values of its outputs."""
-    names = {"model_name": response.model_name, "model_version": response.model_version}
-    before, pieces = orjson.dumps(names)[:-1] + b',"outputs":[', []
-    for name, array in response.outputs.items():
-        described = {"name": name, "datatype": DType.from_numpy(array.dtype).wire, "shape": list(array.shape)}
-        pieces.append(before + orjson.dumps(described)[:-1] + b',"data":')
-        before = b"},"
-    return [*pieces, b"}]}" if pieces else before + b"]}"]

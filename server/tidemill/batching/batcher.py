@@ -15,9 +15,9 @@ from tidemill.batching.options import BatchingOptions
 from tidemill.batching.order import Order, settle
 from tidemill.batching.pace import Pace
 from tidemill.batching.pending import Feed, Key, Pending, batch_key
-from tidemill.batching.policy import Policy
+from tidemill.batching.policy import FixedPolicy, Policy
 from tidemill.batching.queue import Queue
-from tidemill.batching.record import Observer
+from tidemill.batching.record import BatchRecord, Observer
 from tidemill.batching.run import Clock, Run, Runner
 from tidemill.batching.urgency import Urgency
 from tidemill.errors import DeadlineExceeded, InvalidArgument, ShuttingDown
@@ -48,8 +48,8 @@ class Batcher:
         """Set up without starting anything.
 
         Args:
-            runner: Called with arrays by input name and a Cancel, returns arrays by output name; on several threads
-                at once if there are several instances.
+            runner: Called with arrays by input name and a Cancel (None on the event loop), returns arrays by output
+                name; on several threads at once if there are several instances.
             options: The limits of joining and waiting.
             policy: Which of the waiting requests are joined; see `Queue`.
             clock: Seconds; deadlines are given in it.
@@ -68,6 +68,9 @@ class Batcher:
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = self._hurrying = False
+        # Where who is joined is more than a matter of who is there, the queue decides.
+        plain = not (options.max_queue_delay or options.preferred_batch_sizes or options.ragged)
+        self._may_run_at_once = plain and isinstance(policy, FixedPolicy | None)
 
     @property
     def queued(self) -> int:
@@ -112,6 +115,34 @@ class Batcher:
         most = self._options.most_parts
         size = max(limit, math.ceil(rows / most)) if most else limit
         return self._submit_parts([self._pending(*part, urgency) for part in parts(feed, rows, size)], deadline)
+
+    @property
+    def runs_at_once(self) -> bool:
+        """Whether what comes now would be run at once, on the event loop: nothing waits and runs are quick."""
+        free = self._idle and not self._stopping and not self._queue and not (self._order and self._unfinished)
+        return bool(self._may_run_at_once and free and self._pace.is_quick)
+
+    def run_at_once(self, feed: Feed, rows: int, waits: Sequence[float]) -> Feed:
+        """Run requests that are joined already, while `runs_at_once`; without a future, a queue and an own thread.
+
+        Args:
+            feed: Arrays by input name.
+            rows: The rows of all requests, at most `max_batch_size` if there are several.
+            waits: Seconds that each of the requests has waited; what the observer is told.
+
+        Returns:
+            Arrays by output name, `rows` rows each if there are several requests.
+
+        Raises:
+            Exception: What the run raised. Nobody is told of it: submit the requests one by one.
+        """
+        started, working = self._clock(), time.thread_time()
+        outputs = self._runner(feed, None)
+        seconds = self._clock() - started
+        self._pace.record(seconds, time.thread_time() - working, on_loop=True)
+        if self._observer:
+            self._observer(BatchRecord(rows, tuple(waits), seconds, failures=0))
+        return outputs
 
     async def drain(self) -> None:
         """Take no more requests, run those that wait without delay, and return when the last run has ended."""
@@ -213,7 +244,7 @@ class Batcher:
             self._timer = loop.call_later(max(0.0, due - now), self._dispatch)
 
     def _run_here(self, run: Run) -> None:
-        run.execute()
+        run.execute(cancellable=False)
         self._finish(run, on_loop=True)
 
     def _run_on_thread(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:

@@ -17,8 +17,8 @@ from tidemill.errors import InferenceFailed, InvalidArgument, TidemillError
 __all__ = ["Clock", "Run", "Runner"]
 
 Clock: TypeAlias = Callable[[], float]
-Runner: TypeAlias = Callable[[Feed, Cancel], Feed]
-"""Runs the model on arrays by input name; it may attach to the Cancel what ends the run early."""
+Runner: TypeAlias = Callable[[Feed, Cancel | None], Feed]
+"""Runs the model on arrays by input name; it may attach to the Cancel, if there is one, what ends the run early."""
 
 
 class Run:
@@ -37,14 +37,16 @@ class Run:
         self._clock = clock
         self._ragged = ragged
         self._cancel = Cancel()
+        self._given: Cancel | None = None
         self._staying = len(group)
         self._started = self._joining = self._running = self._splitting = 0.0
         self._executions = 0
         self.busy = 0.0
 
-    def execute(self) -> None:
-        """Run the batch; on any thread."""
+    def execute(self, *, cancellable: bool = True) -> None:
+        """Run the batch; on any thread. On that of the event loop nobody could cancel it meanwhile."""
         self._started = self._clock()
+        self._given = self._cancel if cancellable else None
         self.outcomes = run_group(self._run_batch, self.group)
 
     def leave(self) -> None:
@@ -82,7 +84,7 @@ class Run:
         self._executions += 1
         working = time.thread_time()
         try:
-            outputs = self._runner(feed, self._cancel)
+            outputs = self._runner(feed, self._given)
         finally:
             self.busy += time.thread_time() - working
             ran = self._clock()

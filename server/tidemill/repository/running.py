@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -85,8 +85,25 @@ class RunningModel:
         Returns:
             What will hold arrays by output name; cancelling it ends the work.
         """
-        rows = sizes[self._axis] if self._axis else 1
-        return self._batcher.submit(feed, rows, deadline, urgency)
+        return self._batcher.submit(feed, self.rows(sizes), deadline, urgency)
+
+    @property
+    def runs_at_once(self) -> bool:
+        """See `Batcher.runs_at_once`."""
+        return self._batcher.runs_at_once
+
+    def rows(self, sizes: Mapping[str, int]) -> int:
+        """The rows of a request whose symbolic dims have these sizes."""
+        return sizes[self._axis] if self._axis else 1
+
+    def room(self, rows: int) -> int:
+        """How many requests of so many rows one run takes; 0 if a single one is too large."""
+        limit = self.plan.options.max_batch_size
+        return limit // max(1, rows) if limit else 1
+
+    def run_at_once(self, feed: Mapping[str, Array], rows: int, waits: Sequence[float]) -> Mapping[str, Array]:
+        """See `Batcher.run_at_once`."""
+        return self._batcher.run_at_once(feed, rows, waits)
 
     async def drain(self) -> None:
         """Return when all requests that were taken are answered; from then on take no more."""

@@ -179,6 +179,17 @@ class ServedModel:
         """How it is served, in the field names of Triton's ModelConfig; ModelNotReady before it is loaded."""
         return describe(self.name, self.inputs, self.running, self._config)
 
+    @property
+    def quick(self) -> RunningModel | None:
+        """What runs requests at once, on the event loop; None if they have to be started as others are."""
+        running = self._running
+        ready = running is not None and self._adapter is None and self._state is ModelState.READY
+        return running if ready and running is not None and running.runs_at_once else None
+
+    def check(self, inputs: Mapping[str, Array]) -> Mapping[str, int]:
+        """The sizes of the symbolic dims in inputs that fit; InvalidArgument if they do not."""
+        return self._signature.check(inputs)
+
     async def infer(self, request: InferRequest, deadline: float | None = None) -> InferResponse:
         """Run a request and pick the outputs that it asked for; see `start`."""
         started = self.start(request, deadline)

@@ -66,9 +66,13 @@ class Admission:
         admitted.served = served
         return admitted
 
+    def has_room(self, count: int) -> bool:
+        """Whether so many requests would be let in now."""
+        return not self.refusing and self.inflight + count <= self._limit
+
     def try_enter(self, protocol: str, name: str, version: str) -> Admitted | None:
         """As `enter`, but None, and nothing counted, where that would raise."""
-        if self.refusing or self.inflight >= self._limit:
+        if not self.has_room(1):
             return None
         try:
             served = self._repository.get(name, version)

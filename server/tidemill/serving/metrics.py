@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -51,9 +52,15 @@ class ModelMetrics:
         """Count one run of the model."""
         self.rows.observe(batch.rows)
         self.run.observe(batch.run_seconds)
-        for seconds in batch.queue_seconds:
-            self.queue.observe(seconds)
+        for seconds, count in Counter(batch.queue_seconds).items():
+            self.queue.observe(seconds, count)
         self.tally.executed(batch)
+
+    def on_requests(self, protocol: str, seconds: float, count: int) -> None:
+        """Count some requests that were answered together, each after so many seconds."""
+        self.requests[protocol, OK].inc(count)
+        self.durations[protocol, "success"].observe(seconds, count)
+        self.tally.answered(OK, seconds, count)
 
     def on_request(self, protocol: str, code: str, seconds: float) -> None:
         """Count one answered request: its error code or "ok", and how long it took from first byte to answer."""

@@ -25,9 +25,9 @@ class Count:
     def __init__(self) -> None:
         self.value = 0
 
-    def inc(self) -> None:
-        """It happened once more."""
-        self.value += 1
+    def inc(self, count: int = 1) -> None:
+        """It happened once more, or several times."""
+        self.value += count
 
 
 class Distribution:
@@ -45,10 +45,10 @@ class Distribution:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, value: float) -> None:
-        """Take in one value."""
-        self.counts[bisect_left(self._bounds, value)] += 1
-        self.total += value
+    def observe(self, value: float, count: int = 1) -> None:
+        """Take in a value that came up once, or several times."""
+        self.counts[bisect_left(self._bounds, value)] += count
+        self.total += value * count
 
 
 class Counters(Collector):

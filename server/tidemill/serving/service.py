@@ -150,6 +150,15 @@ class Service:
         """
         return self._repository.get(name, version).config()
 
+    def find(self, name: str, version: str = "") -> ServedModel:
+        """A model that is ready; without a version the newest.
+
+        Raises:
+            NotFound: There is no such model or version.
+            ModelNotReady: There is, but it is not ready.
+        """
+        return self._repository.get(name, version)
+
     def statistics(self, name: str = "", version: str = "") -> list[dict[str, Any]]:
         """What a version, the ready versions of a model, or those of all models have done, each as a ModelStatistics.
 

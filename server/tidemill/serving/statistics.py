@@ -111,10 +111,10 @@ class Tally:
         self.split.add(batch.output_seconds * batch.requests, batch.requests)
         self.batches.setdefault(batch.rows, BatchDurations()).add(batch)
 
-    def answered(self, code: str, seconds: float) -> None:
-        """Add one answer: "ok" or an error's code."""
+    def answered(self, code: str, seconds: float, count: int = 1) -> None:
+        """Add an answer, "ok" or an error's code; or several that took so many seconds each."""
         if code == "ok":
-            self.success.add(seconds)
+            self.success.add(seconds * count, count)
             self.last_inference = round(self.wall_clock() * 1e3)
         else:
             self.fail.add(seconds)

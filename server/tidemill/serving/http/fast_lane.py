@@ -31,6 +31,7 @@ class FastProtocol(HttpProtocol):
         self._lane = lane
         self._request: FastRequest | None = None
         self._receiving = False
+        self._in_burst = False
         self._between = True
         self._new_head: bytes | None = None
         self._unsent: list[Buffer] = []
@@ -83,10 +84,13 @@ class FastProtocol(HttpProtocol):
             known = self._lane.heads.get(data[:start])
             if known is None:
                 self._new_head = data[:start]
-            elif not self._is_busy and len(data) >= start + known[1].size and self._run_known(*known, data, start):
-                data = data[start + known[1].size :]
-                if not data:
+            elif not self._is_busy and (left := len(data) - start - known[1].size) >= 0:
+                if not left and self._join_burst(*known, data, start):
                     return
+                if self._run_known(*known, data, start):
+                    if not left:
+                        return
+                    data = data[-left:]
         super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -103,11 +107,34 @@ class FastProtocol(HttpProtocol):
         if self._unsent:
             self._send()
 
+    # What a burst calls
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client has left."""
+        return bool(self.transport.is_closing())
+
+    def answer(self, data: bytes) -> None:
+        """Send an answer, and go on to the next request."""
+        self._in_burst = False
+        self.transport.write(data)
+        if self._last:
+            self.transport.close()
+        self.on_response_complete()
+
+    def take_alone(self, message: bytes) -> None:
+        """Have a request answered by itself."""
+        self._in_burst = False
+        end = message.index(_END_OF_HEAD) + len(_END_OF_HEAD)
+        known = self._lane.heads.get(message[:end])
+        if known is None or not self._run_known(*known, message, end):
+            super().data_received(message)
+
     # What the server calls
 
     def shutdown(self) -> None:
         """Close the connection, after the answer if one is due."""
-        if self._request is None:
+        if self._request is None and not self._in_burst:
             super().shutdown()
         self._last = True
 
@@ -125,6 +152,17 @@ class FastProtocol(HttpProtocol):
             self._lane.remember(self._new_head, target, head)
         return FastRequest(self._lane, target, head, admitted)
 
+    def _join_burst(self, target: Target, head: Head, data: bytes, start: int) -> bool:
+        """Have a request answered together with others that arrive now; False if it cannot be."""
+        _, closes = self._lane.common_headers(self.server_state.default_headers)
+        kind = None if closes or self._last else self._lane.kinds.find(target, head, data, start)
+        if kind is None or self.flow.write_paused:
+            return False
+        self._unset_keepalive_if_required()
+        self._in_burst = True
+        self._lane.burst.add(kind, self, data)
+        return True
+
     def _run_known(self, target: Target, head: Head, data: bytes, start: int) -> bool:
         admitted = self._lane.admit(target, head)
         if admitted is None:
@@ -137,7 +175,9 @@ class FastProtocol(HttpProtocol):
 
     @property
     def _is_busy(self) -> bool:
-        return self._request is not None or (self.cycle is not None and not self.cycle.response_complete)
+        if self._request is not None or self._in_burst:
+            return True
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _take_normal_lane(self) -> None:
         self._new_head = None
@@ -150,7 +190,7 @@ class FastProtocol(HttpProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Start a request of the normal lane, unless one of the fast lane has to be answered first."""
-        if self._request is None:
+        if self._request is None and not self._in_burst:
             super()._start_asgi_task(cycle, app)
         else:
             self.flow.pause_reading()

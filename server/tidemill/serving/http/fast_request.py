@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from tidemill.protocol.rest import HEADER_LENGTH
-from tidemill.protocol.rest_cache import Bounded, RestCache
+from tidemill.protocol.bounded import Bounded
+from tidemill.protocol.rest_cache import RestCache
 from tidemill.protocol.types import InferRequest, InferResponse
 from tidemill.serving.admission import Admitted
+from tidemill.serving.burst import Burst
 from tidemill.serving.http.body import Buffer, choose_encoding, compress
 from tidemill.serving.http.errors import error_response
 from tidemill.serving.http.fast_head import Head, Target, read_target
+from tidemill.serving.http.fast_kind import BINARY_HEADERS, JSON_HEADERS, Kinds
 from tidemill.serving.http.infer import COMPRESS_FROM, server_timing
 from tidemill.serving.http.protocol import CLOSE
 from tidemill.serving.service import Service
@@ -26,10 +28,6 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 _LONGEST_HEAD = 2048
 _BLANK = ord(" ")
-_JSON = b"content-type: application/json\r\ncontent-length: %d\r\n"
-_BINARY = (
-    b"content-type: application/octet-stream\r\n" + HEADER_LENGTH.lower().encode() + b": %d\r\ncontent-length: %d\r\n"
-)
 _PACKED = b"content-encoding: %b\r\nvary: accept-encoding\r\n"
 
 
@@ -40,6 +38,8 @@ class Lane:
         service: What answers.
         cache: Reads and writes bodies.
         heads: What plain requests say before their bodies, by the bytes in which they say it: clients repeat them.
+        burst: Answers what arrives in one turn of the loop together.
+        kinds: What of it can be.
     """
 
     def __init__(self, service: Service) -> None:
@@ -48,6 +48,8 @@ class Lane:
         self.heads: Bounded[bytes, tuple[Target, Head]] = Bounded()
         self._targets: Bounded[bytes, Target] = Bounded()
         self._common: tuple[Headers, bytes, bool] = ((), b"", False)
+        self.burst = Burst(service)
+        self.kinds = Kinds(lambda: self._common[1])
 
     def target(self, url: bytes) -> Target | None:
         """The model that a path asks to run; None if it is another path or not a plain one."""
@@ -175,7 +177,7 @@ class FastRequest:
         if admitted is None:
             return
         size = _size(buffers)
-        described = _JSON % size if json_length is None else _BINARY % (json_length, size)
+        described = JSON_HEADERS % size if json_length is None else BINARY_HEADERS % (json_length, size)
         timing = server_timing(response, admitted.seconds).encode()
         self._answer(200, b"%bserver-timing: %b\r\n%b" % (described, timing, more), buffers)
 
