@@ -122,7 +122,7 @@ class Batcher:
         free = self._idle and not self._stopping and not self._queue and not (self._order and self._unfinished)
         return bool(self._may_run_at_once and free and self._pace.is_quick)
 
-    def run_at_once(self, feed: Feed, rows: int, waits: Sequence[float]) -> Feed:
+    def run_at_once(self, feed: Feed, rows: int, waits: tuple[float, ...]) -> Feed:
         """Run requests that are joined already, while `runs_at_once`; without a future, a queue and an own thread.
 
         Args:
@@ -136,12 +136,14 @@ class Batcher:
         Raises:
             Exception: What the run raised. Nobody is told of it: submit the requests one by one.
         """
-        started, working = self._clock(), time.thread_time()
+        doubts = self._pace.doubts
+        working = time.thread_time() if doubts else 0.0
+        started = self._clock()
         outputs = self._runner(feed, None)
         seconds = self._clock() - started
-        self._pace.record(seconds, time.thread_time() - working, on_loop=True)
+        self._pace.record(seconds, time.thread_time() - working if doubts else 0.0, on_loop=True)
         if self._observer:
-            self._observer(BatchRecord(rows, tuple(waits), seconds, failures=0))
+            self._observer(BatchRecord(rows, waits, seconds, failures=0))
         return outputs
 
     async def drain(self) -> None:
@@ -244,7 +246,7 @@ class Batcher:
             self._timer = loop.call_later(max(0.0, due - now), self._dispatch)
 
     def _run_here(self, run: Run) -> None:
-        run.execute(cancellable=False)
+        run.execute(on_loop=True, timed=self._pace.doubts)
         self._finish(run, on_loop=True)
 
     def _run_on_thread(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:

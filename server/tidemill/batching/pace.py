@@ -39,6 +39,14 @@ class Pace:
         """Whether the next run may be expected to stay below the limit; at first only if there is none."""
         return math.isinf(self._limit) or (not self._away and self._estimate < self._limit)
 
+    @property
+    def doubts(self) -> bool:
+        """Whether the last run on the loop held it for too long, so that the processor time of the next one matters.
+
+        To ask for that may take longer than a quick run; 0 is told of those that nobody asked for.
+        """
+        return self._strikes > 0
+
     def record(self, seconds: float, busy: float, *, on_loop: bool) -> None:
         """Take in a run.
 

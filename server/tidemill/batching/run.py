@@ -38,15 +38,22 @@ class Run:
         self._ragged = ragged
         self._cancel = Cancel()
         self._given: Cancel | None = None
+        self._timed = True
         self._staying = len(group)
         self._started = self._joining = self._running = self._splitting = 0.0
         self._executions = 0
         self.busy = 0.0
 
-    def execute(self, *, cancellable: bool = True) -> None:
-        """Run the batch; on any thread. On that of the event loop nobody could cancel it meanwhile."""
+    def execute(self, *, on_loop: bool = False, timed: bool = True) -> None:
+        """Run the batch.
+
+        Args:
+            on_loop: Whether this is the thread of the event loop, where nobody could cancel the run meanwhile.
+            timed: Whether to find out `busy`.
+        """
         self._started = self._clock()
-        self._given = self._cancel if cancellable else None
+        self._given = None if on_loop else self._cancel
+        self._timed = timed
         self.outcomes = run_group(self._run_batch, self.group)
 
     def leave(self) -> None:
@@ -82,11 +89,11 @@ class Run:
         joined = self._clock()
         self._joining += joined - begun
         self._executions += 1
-        working = time.thread_time()
+        working = time.thread_time() if self._timed else 0.0
         try:
             outputs = self._runner(feed, self._given)
         finally:
-            self.busy += time.thread_time() - working
+            self.busy += time.thread_time() - working if self._timed else 0.0
             ran = self._clock()
             self._running += ran - joined
         answers = [outputs] if len(group) == 1 else split(outputs, rows)

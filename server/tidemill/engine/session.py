@@ -48,6 +48,8 @@ class OrtSession:
         self._gives_arrays = all(is_native(spec.dtype) for spec in self.outputs)
         if not self._gives_arrays and DType.string in self._inputs.values():
             raise LoadFailed("ONNX Runtime's Python API cannot run a model with BYTES inputs and BF16 or FP8 outputs")
+        dtypes = {*self._inputs.values(), *(spec.dtype for spec in self.outputs)}
+        self._is_plain = DType.string not in dtypes and all(map(is_native, dtypes))
 
     @cached_property
     def placement(self) -> Placement:
@@ -73,12 +75,16 @@ class OrtSession:
             UnprocessableInput: A kernel cannot compute with these values.
             InferenceFailed: The run broke.
         """
-        prepared = {name: self._prepare(name, array) for name, array in feed.items()} | dict(weights or {})
-        options = self._options(feed, cancel)
+        plain = self._is_plain and not weights and all(array.dtype.isnative for array in feed.values())
+        prepared = feed if plain else {name: self._prepare(name, array) for name, array in feed.items()}
+        options = self._options(feed, cancel) if cancel or self._shrink_above else None
         try:
-            arrays = self._run_arrays(prepared, options) if self._gives_arrays else self._run_values(prepared, options)
+            arrays = self._run_prepared({**prepared, **weights} if weights else prepared, options)
         except Exception as error:  # ONNX Runtime's classes have no common base
             raise explain_run(error) from error
+        return dict(zip(self._names, arrays, strict=True)) if plain else self._given_back(arrays)
+
+    def _given_back(self, arrays: Sequence[Array]) -> dict[str, Array]:
         return {
             spec.name: encode_strings(array) if spec.dtype is DType.string else array
             for spec, array in zip(self.outputs, arrays, strict=True)
@@ -102,11 +108,10 @@ class OrtSession:
         cancel.attach(partial(setattr, options, "terminate", True))
         return options
 
-    def _run_arrays(self, feed: dict[str, Any], options: Any) -> Sequence[Array]:
-        arrays: Sequence[Array] = self._session.run(self._names, feed, options) if self._names else ()
-        return arrays
-
-    def _run_values(self, feed: dict[str, Any], options: Any) -> Sequence[Array]:
+    def _run_prepared(self, feed: Mapping[str, Any], options: Any) -> Sequence[Array]:
+        if self._gives_arrays:
+            arrays: Sequence[Array] = self._session.run(self._names, feed, options) if self._names else ()
+            return arrays
         given = {name: to_ort_value(value) if isinstance(value, np.ndarray) else value for name, value in feed.items()}
         values = self._session.run_with_ort_values(self._names, given, options)
         return [from_ort_value(value, spec.dtype) for value, spec in zip(values, self.outputs, strict=True)]

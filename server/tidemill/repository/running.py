@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -101,7 +101,7 @@ class RunningModel:
         limit = self.plan.options.max_batch_size
         return limit // max(1, rows) if limit else 1
 
-    def run_at_once(self, feed: Mapping[str, Array], rows: int, waits: Sequence[float]) -> Mapping[str, Array]:
+    def run_at_once(self, feed: Mapping[str, Array], rows: int, waits: tuple[float, ...]) -> Mapping[str, Array]:
         """See `Batcher.run_at_once`."""
         return self._batcher.run_at_once(feed, rows, waits)
 

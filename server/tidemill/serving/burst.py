@@ -13,9 +13,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from tidemill.errors import TidemillError
 from tidemill.protocol.alike import Alike, Bodies
-from tidemill.protocol.types import Array, InferResponse
+from tidemill.protocol.bounded import Bounded
+from tidemill.protocol.types import InferResponse
 from tidemill.repository.running import RunningModel
 from tidemill.repository.served import ServedModel
+from tidemill.serving.metrics import ModelMetrics
 from tidemill.serving.service import Service
 
 __all__ = ["Burst", "Caller", "Kind", "Member"]
@@ -58,6 +60,26 @@ class Kind(Protocol):
         """Answer each caller; False, and nobody is answered, if that needs more than writing."""
 
 
+class _Way(NamedTuple):
+    """How the requests of a kind are answered, as long as the model is the same.
+
+    Attributes:
+        served: The model.
+        running: What runs it.
+        rows: The rows of one request.
+        room: How many requests one run takes.
+        names: The outputs that they want.
+        metrics: Where they are counted.
+    """
+
+    served: ServedModel
+    running: RunningModel
+    rows: int
+    room: int
+    names: Sequence[str]
+    metrics: ModelMetrics
+
+
 class _Group(NamedTuple):
     """Requests of one kind, and when the first of them came."""
 
@@ -74,6 +96,7 @@ class Burst:
         self._clock = service.admission.clock
         self._arriving: dict[Kind, _Group] = {}
         self._waiting: deque[_Group] = deque()
+        self._ways: Bounded[Kind, _Way] = Bounded()
 
     def add(self, kind: Kind, caller: Caller, message: bytes) -> None:
         """Take a request; it is answered or given back soon."""
@@ -98,71 +121,69 @@ class Burst:
     def _answer(self, group: _Group) -> None:
         """Answer as many as one run takes; the others wait at the head of the line."""
         kind, since, members = group
-        served = self._served(kind)
-        running = served.quick if served else None
-        rows = _rows(kind, served, running) if served and running else 0
-        room = running.room(rows) if rows and running else 0
-        if not (served and running and room):
+        way = self._way(kind)
+        if way is None:
             _give_back(members)
             return
-        if members[room:]:
-            self._waiting.appendleft(_Group(kind, since, members[room:]))
-        here = [member for member in members[:room] if not member[0].gone]
-        if here and not self._answer_together(_Group(kind, since, here), served, running, rows):
+        if len(members) > way.room:
+            self._waiting.appendleft(_Group(kind, since, members[way.room :]))
+            members = members[: way.room]
+        here = [member for member in members if not member[0].gone]
+        if here and not self._answer_together(_Group(kind, since, here), way):
             _give_back(here)
 
-    def _served(self, kind: Kind) -> ServedModel | None:
-        """The model, if it and the server take requests and nothing is to be recorded of single ones."""
-        if self._service.admission.refusing or self._service.traces.active:
+    def _way(self, kind: Kind) -> _Way | None:
+        """None if the requests have to be started as others are, and something may have to be told of single ones."""
+        if self._service.traces.active:
             return None
+        request = kind.alike.request
         try:
-            return self._service.find(kind.alike.request.model_name, kind.alike.request.model_version)
+            served = self._service.find(request.model_name, request.model_version)
+            way = self._ways.get(kind)
+            if way is None or way.served is not served:
+                way = self._make_way(kind, served)
         except TidemillError:
             return None
+        return way if way.room and served.quick else None
 
-    def _answer_together(self, group: _Group, served: ServedModel, running: RunningModel, rows: int) -> bool:
+    def _make_way(self, kind: Kind, served: ServedModel) -> _Way:
+        request, running = kind.alike.request, served.running
+        rows = running.rows(served.check(request.inputs))
+        names = [output.name for output in request.outputs] or running.output_names
+        metrics = self._service.metrics.model(served.name, served.version)
+        way = _Way(served, running, rows, running.room(rows), names, metrics)
+        self._ways.put(kind, way)
+        return way
+
+    def _answer_together(self, group: _Group, way: _Way) -> bool:
         kind, since, members = group
         count = len(members)
         if not self._service.admission.has_room(count):
             return False
         try:
-            bodies = self._bodies(group, served, running, rows)
+            bodies = self._bodies(group, way)
         except Exception:  # whoever is to blame is told so when it is run by itself
             return False
         seconds = self._clock() - since
         if bodies is None or not kind.reply([caller for caller, _ in members], bodies, seconds):
             kind.declined = True
             return False
-        self._service.metrics.model(served.name, served.version).on_requests(kind.protocol, seconds, count)
+        way.metrics.on_requests(kind.protocol, seconds, count)
         return True
 
-    def _bodies(self, group: _Group, served: ServedModel, running: RunningModel, rows: int) -> Bodies | None:
-        kind, since, members = group
-        count = len(members)
-        feed = kind.alike.read([message for _, message in members])
+    def _bodies(self, group: _Group, way: _Way) -> Bodies | None:
+        count, rows = len(group.members), way.rows * len(group.members)
+        feed = group.kind.alike.read([message for _, message in group.members])
         if feed is None:
             raise ValueError("one of them has to be read by itself")
-        outputs = running.run_at_once(feed, rows * count, [self._clock() - since] * count)
-        names = [output.name for output in kind.alike.request.outputs] or running.output_names
-        chosen = {name: outputs[name] for name in names}
-        if count > 1 and not all(_has_rows(array, rows * count) for array in chosen.values()):
+        outputs = way.running.run_at_once(feed, rows, (self._clock() - group.since,) * count)
+        chosen = {name: outputs[name] for name in way.names}
+        if count > 1 and not all(array.shape[:1] == (rows,) for array in chosen.values()):
             return None
-        return kind.alike.write(InferResponse(served.name, served.version, chosen), count)
+        return group.kind.alike.write(InferResponse(way.served.name, way.served.version, chosen), count)
 
 
 def _give_back(members: Sequence[Member]) -> None:
     for caller, message in members:
         if not caller.gone:
             caller.take_alone(message)
-
-
-def _rows(kind: Kind, served: ServedModel, running: RunningModel) -> int:
-    """The rows of one request; 0 if it no longer fits the model."""
-    try:
-        return running.rows(served.check(kind.alike.request.inputs))
-    except TidemillError:
-        return 0
-
-
-def _has_rows(array: Array, rows: int) -> bool:
-    return array.ndim > 0 and array.shape[0] == rows

@@ -52,7 +52,9 @@ class ModelMetrics:
         """Count one run of the model."""
         self.rows.observe(batch.rows)
         self.run.observe(batch.run_seconds)
-        for seconds, count in Counter(batch.queue_seconds).items():
+        waits = batch.queue_seconds
+        # Those that came together have all waited as long.
+        for seconds, count in [(waits[0], len(waits))] if waits[0] == waits[-1] else Counter(waits).items():
             self.queue.observe(seconds, count)
         self.tally.executed(batch)
 

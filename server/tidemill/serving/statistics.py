@@ -103,13 +103,17 @@ class Tally:
 
     def executed(self, batch: BatchRecord) -> None:
         """Add one batch."""
+        requests = len(batch.queue_seconds)
         self.rows += batch.rows
         self.executions += batch.executions
-        self.queue.add(sum(batch.queue_seconds), batch.requests)
-        for duration, seconds in ((self.join, batch.input_seconds), (self.infer, batch.run_seconds)):
-            duration.add(seconds * batch.requests, batch.requests)
-        self.split.add(batch.output_seconds * batch.requests, batch.requests)
-        self.batches.setdefault(batch.rows, BatchDurations()).add(batch)
+        self.queue.add(sum(batch.queue_seconds), requests)
+        self.join.add(batch.input_seconds * requests, requests)
+        self.infer.add(batch.run_seconds * requests, requests)
+        self.split.add(batch.output_seconds * requests, requests)
+        durations = self.batches.get(batch.rows)
+        if durations is None:
+            durations = self.batches[batch.rows] = BatchDurations()
+        durations.add(batch)
 
     def answered(self, code: str, seconds: float, count: int = 1) -> None:
         """Add an answer, "ok" or an error's code; or several that took so many seconds each."""
