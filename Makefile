@@ -13,13 +13,14 @@ MODELS ?= mlp minilm
 ARGS ?=
 DEPLOY_TOOLS := buildah podman runc conmon catatonit netavark mmdebstrap haproxy prometheus
 
-.PHONY: help setup weights weights-large serve test deploy-test check lint format types arrows smoke proto bench clean
+.PHONY: help setup weights weights-large serve test deploy-test browser-test check lint format types arrows smoke proto bench clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make serve   build the example models on first use and serve them (HOST, HTTP_PORT, GRPC_PORT, REPOSITORY)'
 	@echo 'make test    run every test (ARGS="-k name" for some of them)'
 	@echo 'make deploy-test  build and run the container image, rehearse a rolling update (as root on Debian)'
+	@echo 'make browser-test  use the console in headless Chromium (as root on Debian)'
 	@echo 'make check   lint, format, types, import arrows'
 	@echo 'make smoke   one question to a real server, in seconds'
 	@echo 'make bench   servers side by side, against the bare runtime and the floor (ARGS="--help" for its options)'
@@ -44,6 +45,11 @@ test: setup
 deploy-test: setup
 	-apt-get install --yes --no-install-recommends $(DEPLOY_TOOLS) >/dev/null
 	TIDEMILL_DEPLOY_TEST=1 $(BIN)/pytest tests/deploy $(ARGS)
+
+browser-test: setup
+	-apt-get install --yes --no-install-recommends chromium >/dev/null
+	$(PIP) install --constraint requirements.lock playwright
+	$(BIN)/pytest tests/console $(ARGS)
 
 check: lint format types arrows
 

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 ROOTS = ("proto", "client", "authoring", "modelzoo", "server")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-DATA = {".binpb", ".typed", ".json", ".yaml", ".safetensors", ".html"}
+DATA = {".binpb", ".typed", ".json", ".yaml", ".safetensors", ".html", ".css", ".js", ".svg"}
 
 
 @pytest.fixture(scope="module")

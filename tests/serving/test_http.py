@@ -69,7 +69,7 @@ async def test_answers(client: httpx.AsyncClient, method: str, path: str, status
 @pytest.mark.parametrize(
     ("method", "path", "status", "part"),
     [
-        ("GET", "/", 404, "there is no GET '/' here"),
+        ("GET", "/nowhere", 404, "there is no GET '/nowhere' here"),
         ("GET", "/v2/", 404, "no GET"),
         ("GET", "/v3/models", 404, "no GET"),
         ("GET", "/v2/models/tow", 404, "unknown model 'tow'; did you mean 'two'?"),

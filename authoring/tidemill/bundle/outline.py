@@ -71,11 +71,11 @@ class GraphOutline:
     truncated: bool
 
 
-def read_outline(model: bytes, most_nodes: int = 2000) -> GraphOutline:
+def read_outline(model: bytes | memoryview, most_nodes: int = 2000) -> GraphOutline:
     """Read a serialised model.
 
     Args:
-        model: The file's content.
+        model: The file's content; of a mapped file only what is shown is read.
         most_nodes: How many nodes to read, of the graph and of each function.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from pathlib import Path
 
 from tidemill.errors import ModelNotFound, ModelNotReady, VersionNotFound
 from tidemill.protocol.index import ModelIndex
@@ -66,6 +67,19 @@ class Catalogue:
         if served.state is not ModelState.READY:
             raise ModelNotReady(served.not_ready_reason())
         return served
+
+    def folder(self, name: str, version: str = "") -> Path:
+        """Where the version of a ready model, or of its base, lies.
+
+        Raises:
+            NotFound: There is no such model or version, or it has no files of its own.
+            ModelNotReady: It is not ready.
+        """
+        number = self.get(name, version).version
+        found = self.shelves[self.root(name)].source.folder.versions.get(int(number or 0))
+        if found is None:
+            raise VersionNotFound(f"version {number} of model {name!r} is no longer in its folder")
+        return found
 
     def names(self) -> list[str]:
         """The names of all models, in order."""

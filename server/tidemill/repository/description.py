@@ -44,7 +44,7 @@ def describe(name: str, inputs: Sequence[TensorSpec], running: RunningModel, con
         "instance_group": [_instance_group(name, running, options.instances)],
         "default_model_filename": "model.onnx",
         "model_transaction_policy": {"decoupled": False},
-        "parameters": {key: {"string_value": value} for key, value in _findings(running).items()},
+        "parameters": {key: {"string_value": value} for key, value in _findings(running, config).items()},
     }
     return described | ({"dynamic_batching": _dynamic_batching(options)} if most else {})
 
@@ -99,7 +99,7 @@ def _queue_policy(level: LevelOptions) -> dict[str, Any]:
     }
 
 
-def _findings(running: RunningModel) -> Mapping[str, str]:
+def _findings(running: RunningModel, config: ModelConfig) -> Mapping[str, str]:
     plan, instance = running.plan, running.instance
     costs = plan.costs.points if plan.costs else {}
     milliseconds = {f"{rows}x{length}": round(seconds * 1e3, 2) for (rows, length), seconds in costs.items()}
@@ -108,6 +108,7 @@ def _findings(running: RunningModel) -> Mapping[str, str]:
         "tidemill.providers": ", ".join(instance.providers),
         "tidemill.threads": str(instance.threads),
         "tidemill.policy": "cost" if plan.costs else "fixed",
+        **({"tidemill.base": config.base} if config.base else {}),
         **({"tidemill.padding": plan.padding} if plan.padding else {}),
         **({"tidemill.run_milliseconds": str(milliseconds)} if milliseconds else {}),
     }

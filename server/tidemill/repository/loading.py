@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import mmap
 from pathlib import Path
 
 from tidemill.bundle.config import ModelConfig
 from tidemill.bundle.local import make_local
 from tidemill.bundle.manifest import MANIFEST_FILE
+from tidemill.bundle.outline import GraphOutline, read_outline
 from tidemill.bundle.stored import StoredBundle, open_bundle
 from tidemill.engine.artifact import ArtifactCache
 from tidemill.engine.batchability import BatchProof, prove_batchable
@@ -17,7 +19,7 @@ from tidemill.engine.samples import sample_feed
 from tidemill.engine.threads import available_threads
 from tidemill.errors import TidemillError
 
-__all__ = ["open_instance", "open_version", "warm"]
+__all__ = ["open_instance", "open_version", "read_graph", "warm"]
 
 _LOG = logging.getLogger("tidemill.repository")
 
@@ -34,6 +36,22 @@ def open_version(folder: Path) -> StoredBundle:
     from tidemill.bundle.foreign import open_foreign
 
     return open_foreign(folder)
+
+
+def read_graph(folder: Path) -> GraphOutline:
+    """The nodes and functions of a version's graph, for people to look at.
+
+    Raises:
+        InvalidBundle: The files are missing or contradict each other, or the graph is no ONNX model.
+    """
+    path = open_version(folder).graph_path
+    # A plain model.onnx may hold its weights, which nobody looks at: mapped, they are not read.
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        view = memoryview(mapped)
+        try:
+            return read_outline(view)
+        finally:
+            view.release()
 
 
 def open_instance(folder: Path, config: ModelConfig, artifacts: ArtifactCache | None = None) -> Instance:

@@ -61,6 +61,7 @@ class ServerConfig(BaseModel):
     http_fast_lane: bool = Field(
         True, description="Whether plain infer requests over REST bypass the web framework; the answers are the same."
     )
+    console: bool = Field(True, description="Whether the page at / shows the models and how they fare.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level logged.")
     log_format: Literal["text", "json"] = Field("text", description="One line of text or one JSON object an event.")
 

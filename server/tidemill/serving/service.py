@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import version as installed_version
 from typing import Any
 
 from tidemill.errors import ModelNotReady, Unsupported
 from tidemill.protocol.index import ModelIndex
 from tidemill.protocol.types import InferRequest, InferResponse, ModelMetadata, ServerMetadata
+from tidemill.repository.loading import read_graph
 from tidemill.repository.repository import Repository
 from tidemill.repository.served import ModelState, ServedModel
 from tidemill.serving.admission import Admission, Admitted
@@ -149,6 +151,16 @@ class Service:
             ModelNotReady: There is, but it is not ready.
         """
         return self._repository.get(name, version).config()
+
+    async def model_graph(self, name: str, version: str = "") -> dict[str, Any]:
+        """The nodes and functions of a model's graph, for people to look at: the fields of a `GraphOutline`.
+
+        Raises:
+            NotFound: There is no such model or version, or it is not made of one graph.
+            ModelNotReady: There is, but it is not ready.
+        """
+        folder = self._repository.folder(name, version)
+        return asdict(await asyncio.to_thread(read_graph, folder))
 
     def find(self, name: str, version: str = "") -> ServedModel:
         """A model that is ready; without a version the newest.

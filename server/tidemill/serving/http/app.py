@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from tidemill.errors import TidemillError
+from tidemill.serving.http.console import console_routes
 from tidemill.serving.http.control import control_routes
 from tidemill.serving.http.docs import docs_page
 from tidemill.serving.http.errors import error_response, http_exception_handler, unexpected_error_handler
@@ -46,6 +47,8 @@ def create_app(service: Service) -> FastAPI:
     app.include_router(management_routes(service))
     app.include_router(control_routes(service))
     _add_docs(app, service)
+    if service.config.console:
+        app.router.routes.extend(console_routes())
     return app
 
 

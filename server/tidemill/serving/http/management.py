@@ -90,6 +90,12 @@ def _add_model_routes(router: APIRouter, service: Service) -> None:
         """How the model is served."""
         return json_response(service.model_config(model, version))
 
+    @router.get(_MODEL + "/graph", tags=["models"])
+    @router.get(_VERSION + "/graph", tags=["models"])
+    async def model_graph(model: str, version: str = "") -> Response:
+        """The nodes of the model's graph and the functions that they share, without weights."""
+        return json_response(await service.model_graph(model, version))
+
     @router.get(_MODEL + "/ready", tags=["models"])
     @router.get(_VERSION + "/ready", tags=["models"])
     async def model_ready(model: str, version: str = "") -> Response:
