@@ -48,7 +48,7 @@ deploy-test: setup
 
 browser-test: setup
 	-apt-get install --yes --no-install-recommends chromium >/dev/null
-	$(PIP) install --constraint requirements.lock playwright
+	$(PIP) install --constraint requirements.lock --requirement requirements-browser.lock
 	$(BIN)/pytest tests/console $(ARGS)
 
 check: lint format types arrows
