@@ -26,6 +26,7 @@ ARROWS = {
     "tree": "dtype errors",
     "weights": "dtype errors driver",
     "client": "dtype errors protocol",
+    "bench": "dtype errors protocol client",
     "bundle": "dtype errors driver protocol tree weights",
     "graph": "dtype errors driver protocol tree weights",
     "nn": "dtype errors driver protocol tree weights bundle graph",
@@ -35,14 +36,17 @@ ARROWS = {
     "modelzoo": "dtype errors driver protocol tree weights bundle graph nn",
     "repository": "dtype errors protocol weights bundle engine batching adapters",
     "serving": "dtype errors protocol bundle engine batching adapters repository",
-    "cli": "dtype errors client protocol weights bundle engine batching adapters modelzoo repository serving",
+    "cli": "dtype errors client bench protocol weights bundle engine batching adapters modelzoo repository serving",
 }
 
 # External package -> the modules, with all below them, that may import it. A package without a line is refused.
 PACKAGES = {
     "numpy": "tidemill",
     "ml_dtypes": "tidemill",
-    "orjson": "tidemill.protocol tidemill.client tidemill.weights tidemill.bundle tidemill.serving",
+    "orjson": (
+        "tidemill.protocol tidemill.client tidemill.bench tidemill.cli.answers tidemill.weights tidemill.bundle "
+        "tidemill.serving"
+    ),
     # bundle.foreign names the one error that onnx raises for a file that is not ONNX.
     "google": (
         "tidemill.protocol.messages tidemill.protocol.rpc tidemill.client.grpc tidemill.serving.grpc "
@@ -51,11 +55,14 @@ PACKAGES = {
     "grpc": "tidemill.client.grpc tidemill.serving.grpc",
     "grpc_health": "tidemill.serving.grpc",
     "grpc_reflection": "tidemill.serving.grpc",
-    "httpx": "tidemill.client",
+    "httpx": "tidemill.client tidemill.bench.target",
+    "hpack": "tidemill.bench.http2",
+    "matplotlib": "tidemill.bench.plot",
+    "PIL": "tidemill.cli.pictures",
     "safetensors": "tidemill.weights",
     "obstore": "tidemill.weights.objectstore",
     "gguf": "tidemill.weights.gguf_file",
-    "rich": "tidemill.weights.progress",
+    "rich": "tidemill.weights.progress tidemill.bench.progress",
     "yaml": "tidemill.bundle.config tidemill.serving.config",
     "pydantic": "tidemill.bundle.config tidemill.serving.config tidemill.serving.http",
     "onnx": (
@@ -67,7 +74,7 @@ PACKAGES = {
     "fastapi": "tidemill.serving",
     "starlette": "tidemill.serving",
     "uvicorn": "tidemill.serving",
-    "uvloop": "tidemill.serving",
+    "uvloop": "tidemill.serving tidemill.bench.worker",
     "httptools": "tidemill.serving",
     "prometheus_client": "tidemill.serving",
 }
@@ -304,6 +311,10 @@ AUTHORING = ("tidemill.graph", "tidemill.nn", "tidemill.modelzoo")
         ("tidemill.protocol.types", RUNTIMES),
         ("tidemill.cli.main", (*AUTHORING, *RUNTIMES, "tidemill.serving")),
         ("tidemill.client", (*AUTHORING, "onnx", "onnxruntime", "fastapi", "pydantic", "tidemill.weights")),
+        (
+            "tidemill.bench",
+            (*AUTHORING, "onnx", "onnxruntime", "fastapi", "pydantic", "tidemill.weights", "matplotlib"),
+        ),
         ("tidemill.batching", (*AUTHORING, *RUNTIMES, "tidemill.protocol")),
         ("tidemill.nn", ("onnxruntime", "fastapi", "grpc", "tidemill.engine")),
         ("tidemill.serving.run", AUTHORING),

@@ -6,10 +6,23 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tidemill.cli import build, cache, check, health, importing, inspect, quantize, serve, zoo
+from tidemill.cli import (
+    bench,
+    build,
+    cache,
+    check,
+    client,
+    completion,
+    health,
+    importing,
+    inspect,
+    quantize,
+    serve,
+    zoo,
+)
 from tidemill.errors import TidemillError
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _COMMANDS = {
     "serve": serve,
@@ -21,6 +34,9 @@ _COMMANDS = {
     "inspect": inspect,
     "cache": cache,
     "health": health,
+    "client": client,
+    "bench": bench,
+    "completion": completion,
 }
 
 
@@ -33,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0 for success, 1 for an error that was printed.
     """
-    args = _parser().parse_args(argv)
+    args = make_parser().parse_args(argv)
     try:
         return int(_COMMANDS[args.command].execute(args))
     except TidemillError as error:
@@ -44,6 +60,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"tidemill {args.command} needs the package {error.name!r}; {_INSTALL[args.command]}", file=sys.stderr)
         return 1
+    except ImportError as error:
+        # A client's facade says itself what to install.
+        print(f"tidemill {args.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 _INSTALL = {
@@ -55,11 +77,14 @@ _INSTALL = {
     "check": "run: pip install 'tidemill[author,cpu]'",
     "inspect": "run: pip install 'tidemill[author]'",
     "cache": "run: pip install 'tidemill[objectstore]'",
+    "client": "run: pip install 'tidemill[client,grpc]'",
+    "bench": "run: pip install 'tidemill[bench]'",
     "health": "run: pip install 'tidemill[client,grpc]'",
 }
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
     parser = argparse.ArgumentParser("tidemill", description="Serve ONNX models, batched, over HTTP and gRPC.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in _COMMANDS.items():

@@ -32,6 +32,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict-readiness", action=argparse.BooleanOptionalAction, help="ready only if all models are"
     )
+    parser.add_argument("--keys-file", type=Path, help="YAML file with the API keys of each group")
+    parser.add_argument("--tls-certificate", type=Path, help="certificate chain as PEM, for both faces")
+    parser.add_argument("--tls-key", type=Path, help="its private key as PEM")
+    parser.add_argument("--tls-client-ca", type=Path, help="authorities that clients' certificates must come from")
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
     parser.add_argument("--log-format", choices=["text", "json"])
 
