@@ -25,3 +25,7 @@ class Bounded(Generic[_K, _V]):
         if len(self._entries) >= self._limit:
             self._entries.pop(next(iter(self._entries)), None)
         self._entries[key] = value
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()

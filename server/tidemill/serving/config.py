@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tidemill.errors import ConfigError
 
-__all__ = ["ENV_PREFIX", "ServerConfig", "load_server_config"]
+__all__ = ["ENV_PREFIX", "ServerConfig", "load_server_config", "read_yaml"]
 
 ENV_PREFIX = "TIDEMILL_"
 
@@ -61,6 +61,16 @@ class ServerConfig(BaseModel):
     http_fast_lane: bool = Field(
         True, description="Whether plain infer requests over REST bypass the web framework; the answers are the same."
     )
+    keys_file: Path | None = Field(
+        None, description="A YAML file with the API keys of each group; it is read again when it changes."
+    )
+    tls_certificate: Path | None = Field(
+        None, description="The server's certificate chain as PEM, for both faces; it is read again when it changes."
+    )
+    tls_key: Path | None = Field(None, description="The private key of the certificate as PEM.")
+    tls_client_ca: Path | None = Field(
+        None, description="Authorities as PEM; clients must then show a certificate of one of them."
+    )
     console: bool = Field(True, description="Whether the page at / shows the models and how they fare.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level logged.")
     log_format: Literal["text", "json"] = Field("text", description="One line of text or one JSON object an event.")
@@ -70,6 +80,14 @@ class ServerConfig(BaseModel):
     def _listed(cls, value: object) -> object:
         """Names from the environment or a flag, separated by commas."""
         return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key are given together or not at all")
+        if self.tls_client_ca and not self.tls_certificate:
+            raise ValueError("tls_client_ca needs tls_certificate and tls_key")
+        return self
 
     @property
     def effective_model_control(self) -> Literal["none", "explicit", "poll"]:
@@ -109,7 +127,7 @@ def load_server_config(
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
     sources = (
-        (str(path), _from_file(path) if path else {}),
+        (str(path), read_yaml(path) if path else {}),
         ("environment", _from_environment(environ or {})),
         ("flag", {name: value for name, value in (flags or {}).items() if value is not None}),
     )
@@ -122,7 +140,12 @@ def load_server_config(
         raise ConfigError("; ".join(_told(fault, origin) for fault in error.errors())) from None
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A file of `name: value`.
+
+    Raises:
+        ConfigError: It cannot be read or holds something else.
+    """
     import yaml
 
     try:
@@ -130,7 +153,9 @@ def _from_file(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from None
+        # Not the error's own text, which quotes the file: it may hold keys.
+        where = f" (line {mark.line + 1})" if (mark := getattr(error, "problem_mark", None)) else ""
+        raise ConfigError(f"{path} is not YAML{where}") from None
     if content is not None and not isinstance(content, dict):
         raise ConfigError(f"{path} must hold settings as `name: value`, not a {type(content).__name__}")
     return {str(name): value for name, value in (content or {}).items()}
@@ -143,6 +168,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _told(fault: Any, origin: Mapping[str, str]) -> str:
+    if not fault["loc"]:  # about several settings together
+        return str(fault["ctx"]["error"])
     name = str(fault["loc"][0])
     where = f" (from {origin[name]})" if name in origin else ""
     if fault["type"] == "extra_forbidden":

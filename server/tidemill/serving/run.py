@@ -15,12 +15,15 @@ from tidemill.repository.control import RepositoryControl
 from tidemill.repository.layout import OneModel
 from tidemill.repository.repository import Events, Repository
 from tidemill.repository.served import ModelState, ServedModel
+from tidemill.serving.certificates import Certificates
 from tidemill.serving.changes import Changes
 from tidemill.serving.config import ServerConfig
 from tidemill.serving.grpc.server import bind, create_server
 from tidemill.serving.http.app import create_app
 from tidemill.serving.http.fast_request import Lane
+from tidemill.serving.http.guard import Guard
 from tidemill.serving.http.server import HttpServer, listen
+from tidemill.serving.keys import KeyRing, with_keys
 from tidemill.serving.logs import configure_logs
 from tidemill.serving.metrics import Metrics
 from tidemill.serving.service import Service
@@ -29,6 +32,7 @@ __all__ = ["Server", "run"]
 
 _STATES = tuple(state.value for state in ModelState)
 _ANSWER_SECONDS = 1.0
+_RENEW_SECONDS = 5.0
 
 
 class Server:
@@ -50,14 +54,21 @@ class Server:
         Raises:
             ConfigError: A repository cannot be read.
         """
-        self.config = config
+        self._ring = KeyRing(config.keys_file)
+        self._certificates = Certificates.of(config)
+        self.config = config = with_keys(config, self._ring.keys)
         metrics, changes = Metrics(), Changes()
         repository = Repository.open(repositories, _events(metrics, changes), control=_control(config))
         self.service = Service(repository, metrics, config, changes)
         self.http_port = 0
         self.grpc_port = 0
-        self._http = HttpServer(create_app(self.service), Lane(self.service) if config.http_fast_lane else None)
-        self._grpc: Any = create_server(self.service)
+        ring = self._ring if config.keys_file else None
+        self._lane = Lane(self.service, ring) if config.http_fast_lane else None
+        app = create_app(self.service)
+        tls = self._certificates.context if self._certificates else None
+        self._http = HttpServer(Guard(app, ring, metrics) if ring else app, self._lane, tls)
+        self._grpc: Any = create_server(self.service, ring)
+        self._renewing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listen on both ports; the server is live and not ready.
@@ -67,13 +78,15 @@ class Server:
         """
         listener = listen(self.config.host, self.config.http_port)
         try:
-            self.grpc_port = bind(self._grpc, self.config.host, self.config.grpc_port)
+            self.grpc_port = bind(self._grpc, self.config.host, self.config.grpc_port, self._certificates)
         except ConfigError:
             listener.close()
             raise
         self.http_port = listener.getsockname()[1]
         await self._http.start(listener)
         await self._grpc.start()
+        if self.config.keys_file or self._certificates:
+            self._renewing = asyncio.create_task(self._renew())
 
     async def load(self) -> None:
         """Load and warm all models; afterwards the server is ready if they are."""
@@ -86,6 +99,8 @@ class Server:
             hurry: Once set, nothing is waited for any longer.
         """
         hurry = hurry or asyncio.Event()
+        if self._renewing:
+            self._renewing.cancel()
         self.service.drain()
         self._http.part_from_clients()
         await _first(hurry.wait(), asyncio.sleep(self.config.drain_window_seconds))
@@ -97,9 +112,22 @@ class Server:
         await _first(ended, asyncio.sleep(_ANSWER_SECONDS))
         await asyncio.gather(self._http.abandon(), self._grpc.stop(0))
 
+    def renew(self) -> None:
+        """Take over keys and certificates whose files have changed."""
+        if self._ring.renew() and self._lane:
+            self._lane.forget()
+        if self._certificates:
+            self._certificates.renew()
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(_RENEW_SECONDS)
+            await asyncio.to_thread(self.renew)
+
     def __str__(self) -> str:
+        scheme = ("https", "grpcs") if self._certificates else ("http", "grpc")
         host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-        return f"http://{host}:{self.http_port} and grpc://{host}:{self.grpc_port}"
+        return f"{scheme[0]}://{host}:{self.http_port} and {scheme[1]}://{host}:{self.grpc_port}"
 
 
 def run(repositories: Sequence[Path | OneModel], config: ServerConfig) -> int:

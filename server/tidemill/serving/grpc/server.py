@@ -12,16 +12,25 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[i
 
 from tidemill.errors import ConfigError
 from tidemill.protocol import messages, rpc
+from tidemill.serving.certificates import Certificates, Pem
+from tidemill.serving.grpc.guard import Guard
 from tidemill.serving.grpc.health import HEALTH_SERVICE, add_health
 from tidemill.serving.grpc.methods import inference_handlers
+from tidemill.serving.keys import KeyRing
 from tidemill.serving.service import Service
 
 __all__ = ["bind", "create_server"]
 
 
-def create_server(service: Service) -> Any:
-    """A server with inference, health and reflection; it still has to be bound and started."""
-    server = grpc.aio.server(options=_options(service.config.max_request_bytes))
+def create_server(service: Service, ring: KeyRing | None = None) -> Any:
+    """A server with inference, health and reflection; it still has to be bound and started.
+
+    Args:
+        service: What answers.
+        ring: The keys that callers need; None if they need none.
+    """
+    guards = (Guard(ring, service.metrics),) if ring else ()
+    server = grpc.aio.server(interceptors=guards, options=_options(service.config.max_request_bytes))
     server.add_generic_rpc_handlers((inference_handlers(service),))
     add_health(service, server)
     names = (rpc.SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME)
@@ -29,17 +38,39 @@ def create_server(service: Service) -> Any:
     return server
 
 
-def bind(server: Any, host: str, port: int) -> int:
-    """Listen on an address and return its port.
+def bind(server: Any, host: str, port: int, certificates: Certificates | None = None) -> int:
+    """Listen on an address and return its port; encrypted if there are certificates.
 
     Raises:
         ConfigError: The address cannot be taken.
     """
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        return int(server.add_insecure_port(address))
+        if certificates is None:
+            return int(server.add_insecure_port(address))
+        return int(server.add_secure_port(address, _credentials(certificates)))
     except RuntimeError:
         raise ConfigError(f"cannot listen on {address} for gRPC (grpc_port); is something else listening?") from None
+
+
+def _credentials(certificates: Certificates) -> Any:
+    """Those of the moment for every new connection."""
+    used = certificates.pem
+
+    def renewed() -> Any:
+        nonlocal used
+        if certificates.pem is used:
+            return None
+        used = certificates.pem
+        return _configuration(used)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(used), renewed, require_client_authentication=used.clients is not None
+    )
+
+
+def _configuration(pem: Pem) -> Any:
+    return grpc.ssl_server_certificate_configuration([(pem.key, pem.chain)], pem.clients)
 
 
 def _options(max_request_bytes: int) -> list[tuple[str, int]]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tidemill.errors import InvalidArgument
 from tidemill.protocol import rest
+from tidemill.serving.http.shown_key import shown_key
 
 __all__ = ["Head", "Target", "read_head", "read_target"]
 
@@ -15,11 +16,13 @@ __all__ = ["Head", "Target", "read_head", "read_target"]
 _PATH = re.compile(rb"/v2/models/([A-Za-z0-9_.~-]+)(?:/versions/([A-Za-z0-9_.~-]+))?/infer")
 _HEADER_LENGTH = rest.HEADER_LENGTH.lower().encode()
 _ENCODINGS = b"accept-encoding"
+_KEYS = (b"authorization", b"x-api-key")
 # What a header may say; None stands for anything, and one with no choice sends its request the other way.
 _SPECIAL: dict[bytes, frozenset[bytes] | None] = {
     b"content-length": None,
     _HEADER_LENGTH: None,
     _ENCODINGS: None,
+    **dict.fromkeys(_KEYS),
     b"content-type": frozenset((b"application/json", b"application/octet-stream")),
     b"accept": frozenset((b"*/*", b"application/json", b"application/json, */*")),
     **dict.fromkeys((b"content-encoding", b"transfer-encoding", b"expect", b"upgrade", b"trailer"), frozenset()),
@@ -40,11 +43,13 @@ class Head(NamedTuple):
         size: Bytes of the body.
         json_length: Bytes of its JSON part; None if it is all JSON.
         accepted: The encodings that the answer may have, as the client lists them.
+        key: The API key that it shows; None if none.
     """
 
     size: int
     json_length: int | None
     accepted: str
+    key: str | None = None
 
 
 def read_target(url: bytes) -> Target | None:
@@ -67,7 +72,8 @@ def read_head(headers: Iterable[tuple[bytes, bytes]]) -> Head | None:
     json_length = None if length is None else _json_length(length)
     if size is None or json_length == 0:
         return None
-    return Head(int(size), json_length, found.get(_ENCODINGS, b"").decode("latin-1"))
+    accepted = found.get(_ENCODINGS, b"").decode("latin-1")
+    return Head(int(size), json_length, accepted, shown_key((name, found[name]) for name in _KEYS if name in found))
 
 
 def _json_length(value: bytes) -> int:

@@ -17,6 +17,7 @@ from tidemill.serving.http.fast_head import Head, Target, read_target
 from tidemill.serving.http.fast_kind import BINARY_HEADERS, JSON_HEADERS, Kinds
 from tidemill.serving.http.infer import COMPRESS_FROM, server_timing
 from tidemill.serving.http.protocol import CLOSE
+from tidemill.serving.keys import KeyRing
 from tidemill.serving.service import Service
 from tidemill.serving.underway import Underway
 
@@ -42,8 +43,9 @@ class Lane:
         kinds: What of it can be.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, ring: KeyRing | None = None) -> None:
         self.service = service
+        self._ring = ring or KeyRing()
         self.cache = RestCache()
         self.heads: Bounded[bytes, tuple[Target, Head]] = Bounded()
         self._targets: Bounded[bytes, Target] = Bounded()
@@ -66,9 +68,13 @@ class Lane:
 
     def admit(self, target: Target, head: Head) -> Admitted | None:
         """Let a request in; None for one that would be refused, which is told so in the normal lane."""
-        if head.size > self.service.config.max_request_bytes:
+        if head.size > self.service.config.max_request_bytes or not self._ring.keys.opens("inference", head.key):
             return None
         return self.service.admission.try_enter("rest", *target)
+
+    def forget(self) -> None:
+        """Read every head anew; those that are known were let in by keys that may not count any more."""
+        self.heads.clear()
 
     def common_headers(self, headers: Headers) -> tuple[bytes, bool]:
         """The lines of the headers that every answer carries, and whether they close the connection."""

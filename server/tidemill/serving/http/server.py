@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -24,12 +25,13 @@ _KEEP_ALIVE_SECONDS = 75
 class HttpServer(uvicorn.Server):
     """Serves an ASGI application on sockets that are open already."""
 
-    def __init__(self, app: Any, lane: Lane | None = None) -> None:
+    def __init__(self, app: Any, lane: Lane | None = None, tls: ssl.SSLContext | None = None) -> None:
         """Set up.
 
         Args:
             app: Answers every request.
             lane: Answers plain infer requests instead; None to leave them to `app`.
+            tls: What connections are encrypted with; None for none.
         """
         protocol: Any = partial(FastProtocol, lane=lane) if lane else HttpProtocol
         super().__init__(
@@ -41,6 +43,7 @@ class HttpServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                ssl_context_factory=(lambda _config, _default: tls) if tls else None,
             )
         )
         self._listening = asyncio.Event()
