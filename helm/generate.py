@@ -23,7 +23,10 @@ OF_THE_RELEASE = {
     *("deployments", "nameOverride", "fullnameOverride", "commonLabels", "commonAnnotations"),
     *("serviceAccount", "metrics", "kserve", "extraObjects"),
 }
-OF_THE_CHART = {"host", "http_port", "grpc_port", "drain_window_seconds", "drain_limit_seconds"}
+OF_THE_CHART = {
+    *("host", "http_port", "grpc_port", "drain_window_seconds", "drain_limit_seconds"),
+    *("keys_file", "tls_certificate", "tls_key", "tls_client_ca"),
+}
 
 _STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 _OBJECTS = {"type": "array", "items": {"type": "object"}}

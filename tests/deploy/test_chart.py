@@ -223,7 +223,7 @@ def _settings(release: Release, deployment: Object) -> str:
 
 
 def _question(probe: Object) -> str:
-    path = probe["httpGet"]["path"] if "httpGet" in probe else probe["exec"]["command"][-1]
+    path = probe["httpGet"]["path"] if "httpGet" in probe else probe["exec"]["command"][2]
     return str(path).rsplit("/", 1)[-1]
 
 

@@ -26,6 +26,10 @@ WRONG: tuple[tuple[str, Any], ...] = (
     ("image.pullSecrets", [""]),
     ("image.name", "tidemill"),
     ("server.host", "0.0.0.0"),
+    ("server.keys_file", "/keys"),
+    ("tls.secret", "a"),
+    ("tls.clientCertificates", "yes"),
+    ("apiKeys.existingSecret", 1),
     ("server.http_port", 9000),
     ("server.max_inflight", 0),
     ("server.max_inflight", "many"),
@@ -106,6 +110,8 @@ CLASHES: tuple[tuple[str, str], ...] = (
     ("models: {source: fetch}", "models.fetch names no repository"),
     ("models: {source: image}", "models.image.reference is empty"),
     ("models: {source: none}", "nothing to serve"),
+    ("{tls: {clientCertificates: true}, probes: {type: exec}}", "needs tls.existingSecret"),
+    ("tls: {clientCertificates: true, existingSecret: a}", "needs probes.type exec"),
 )
 
 

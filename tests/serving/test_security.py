@@ -17,6 +17,7 @@ from certificates import Authority, Files
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
+from tidemill.cli import main
 from tidemill.protocol import rpc
 from tidemill.serving import Server, ServerConfig
 from tidemill.serving.grpc.guard import GROUPS_BY_METHOD
@@ -217,6 +218,10 @@ async def test_clients_must_show_a_certificate_that_is_trusted(
         with pytest.raises(InferenceServerException):
             await _ask_grpc(server, authority, wrong)
     await _ask_grpc(server, authority, caller)
+    question = ["health", "--url", f"https://127.0.0.1:{server.http_port}", "--insecure"]
+    shown = ["--certificate", str(own.chain), "--certificate-key", str(own.key)]
+    assert await asyncio.to_thread(main, [*question, *shown]) == 0
+    assert await asyncio.to_thread(main, question) == 1
 
 
 async def test_a_renewed_certificate_counts_for_new_connections(start: Start, authority: Authority) -> None:

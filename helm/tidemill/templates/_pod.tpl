@@ -179,6 +179,12 @@ topologySpreadConstraints:
     {{- end }}
     - {name: cache, mountPath: /cache}
     - {name: tmp, mountPath: /tmp}
+    {{- if $v.tls.existingSecret }}
+    - {name: tls, mountPath: /etc/tidemill-tls, readOnly: true}
+    {{- end }}
+    {{- if $v.apiKeys.existingSecret }}
+    - {name: keys, mountPath: /etc/tidemill-keys, readOnly: true}
+    {{- end }}
     {{- if $v.sharedMemory }}
     - {name: shm, mountPath: /dev/shm}
     {{- end }}
@@ -199,11 +205,25 @@ topologySpreadConstraints:
 {{- define "tidemill.probe" -}}
 {{- if eq .values.probes.type "exec" }}
 exec:
-  command: [tidemill, health, {{ .which | quote }}]
+  command:
+    - tidemill
+    - health
+    - {{ .which }}
+    {{- if .values.tls.existingSecret }}
+    - --url=https://127.0.0.1:8000
+    - --insecure
+    {{- if .values.tls.clientCertificates }}
+    - --certificate=/etc/tidemill-tls/tls.crt
+    - --certificate-key=/etc/tidemill-tls/tls.key
+    {{- end }}
+    {{- else }}
+    - --url=http://127.0.0.1:8000
+    {{- end }}
 {{- else }}
 httpGet:
   path: /v2/health/{{ .which }}
   port: http
+  scheme: {{ ternary "HTTPS" "HTTP" (ne .values.tls.existingSecret "") }}
 {{- end }}
 {{- end -}}
 
@@ -255,6 +275,14 @@ livenessProbe:
   image:
     reference: {{ $v.models.image.reference }}
     pullPolicy: {{ $v.models.image.pullPolicy }}
+{{- end }}
+{{- with $v.tls.existingSecret }}
+- name: tls
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- with $v.apiKeys.existingSecret }}
+- name: keys
+  secret: {secretName: {{ . }}, defaultMode: 0440}
 {{- end }}
 {{- with $v.sharedMemory }}
 - name: shm

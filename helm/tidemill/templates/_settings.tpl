@@ -7,6 +7,16 @@
 {{- $_ := set $settings "grpc_port" 8001 -}}
 {{- $_ := set $settings "drain_window_seconds" $v.drain.windowSeconds -}}
 {{- $_ := set $settings "drain_limit_seconds" $v.drain.limitSeconds -}}
+{{- if $v.tls.existingSecret -}}
+{{- $_ := set $settings "tls_certificate" "/etc/tidemill-tls/tls.crt" -}}
+{{- $_ := set $settings "tls_key" "/etc/tidemill-tls/tls.key" -}}
+{{- if $v.tls.clientCertificates -}}
+{{- $_ := set $settings "tls_client_ca" "/etc/tidemill-tls/ca.crt" -}}
+{{- end -}}
+{{- end -}}
+{{- if $v.apiKeys.existingSecret -}}
+{{- $_ := set $settings "keys_file" "/etc/tidemill-keys/keys.yaml" -}}
+{{- end -}}
 {{- if not (hasKey $settings "log_format") -}}
 {{- $_ := set $settings "log_format" "json" -}}
 {{- end -}}

@@ -27,9 +27,15 @@
 {{- if and (eq $v.models.source "none") (not $v.repositories) -}}
 {{- fail (printf "%smodels.source is none and repositories is empty: there is nothing to serve" $where) -}}
 {{- end -}}
-{{- range $key := list "host" "http_port" "grpc_port" "drain_window_seconds" "drain_limit_seconds" -}}
+{{- if and $v.tls.clientCertificates (not $v.tls.existingSecret) -}}
+{{- fail (printf "%stls.clientCertificates needs tls.existingSecret" $where) -}}
+{{- end -}}
+{{- if and $v.tls.clientCertificates (ne $v.probes.type "exec") -}}
+{{- fail (printf "%stls.clientCertificates needs probes.type exec: the kubelet has no certificate to show" $where) -}}
+{{- end -}}
+{{- range $key := list "host" "http_port" "grpc_port" "drain_window_seconds" "drain_limit_seconds" "tls_certificate" "tls_key" "tls_client_ca" "keys_file" -}}
 {{- if hasKey $v.server $key -}}
-{{- fail (printf "%sserver.%s is decided by the chart; see service, drain and probes" $where $key) -}}
+{{- fail (printf "%sserver.%s is decided by the chart; see service, drain, tls and apiKeys" $where $key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
