@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from tidemill.cli import main
 from tidemill.errors import ConfigError
 from tidemill.protocol import messages, rpc
 from tidemill.serving import Server, ServerConfig
@@ -101,6 +102,22 @@ async def test_a_second_signal_waits_for_nobody(write_model: WriteModel, start_p
         served = await client.post("/v2/models/slow/infer", json=slow_body(0))
         assert (served.status_code, served.headers["connection"]) == (200, "close")
         process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
+async def test_a_server_that_is_told_to_drain_serves_on_until_its_end(
+    write_model: WriteModel, start_process: StartProcess
+) -> None:
+    process, _, port, _ = await start_process(write_model("slow"))
+    assert await asyncio.to_thread(main, ["drain", str(process.pid)]) == 0
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        while (await client.get("/v2/health/ready")).status_code != 503:
+            await asyncio.sleep(0)
+        assert (await client.get("/v2/health/live")).status_code == 200
+        answer = await client.post("/v2/models/slow/infer", json=slow_body(1))
+        assert answer.status_code == 200
+        assert answer.headers["connection"] == "close"
+    process.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(process.wait(), 30) == 0
 
 

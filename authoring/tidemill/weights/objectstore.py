@@ -86,6 +86,11 @@ class ObjectStore:
         with self._explained(""):
             return sorted(file["path"] for chunk in self._store.list() for file in chunk)
 
+    def describe(self) -> dict[str, RemoteFile]:
+        """The size and version of all files below the URL, by name; raises as `list`."""
+        with self._explained(""):
+            return {file["path"]: _describe(file) for chunk in self._store.list() for file in chunk}
+
     def size(self, name: str) -> int:
         """The file's length in bytes."""
         return self.stat(name).size

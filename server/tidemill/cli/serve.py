@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidemill.repository.mirror import Mirror
+    from tidemill.repository.repository import Place
 
 __all__ = ["add_arguments", "add_options", "execute"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("repository", type=Path, nargs="+", help="folder that holds <model>/<version>/bundle.json")
+    parser.add_argument(
+        "repository", nargs="+", help="folder that holds <model>/<version>/bundle.json, or s3://..., gs://..., az://..."
+    )
     parser.add_argument("--model-name", metavar="NAME", help="the folder is a single model, to be served as NAME")
     add_options(parser)
 
@@ -55,15 +63,35 @@ def _serve(args: argparse.Namespace) -> int:
     from tidemill.serving.config import ServerConfig, load_server_config
     from tidemill.serving.run import run
 
-    repositories = _single(args.repository, args.model_name) if getattr(args, "model_name", None) else args.repository
+    repositories = _places(args.repository, getattr(args, "model_name", None))
     flags = {name: getattr(args, name, None) for name in ServerConfig.model_fields}
     return run(repositories, load_server_config(args.config, os.environ, flags))
 
 
-def _single(paths: list[Path], name: str) -> list[Any]:
+def _places(given: Sequence[str | Path], name: str | None) -> list[Place]:
     from tidemill.errors import ConfigError
     from tidemill.repository.layout import OneModel
+    from tidemill.weights.location import is_url
 
-    if len(paths) != 1:
-        raise ConfigError(f"--model-name {name} names the model of one folder; {len(paths)} were given")
-    return [OneModel(name, paths[0])]
+    places = [_mirror(place) if is_url(place) else Path(place) for place in given]
+    if name is None:
+        return list(places)
+    if len(places) != 1:
+        raise ConfigError(f"--model-name {name} names the model of one folder; {len(places)} were given")
+    if not isinstance(places[0], Path):
+        raise ConfigError(f"--model-name {name} takes a folder; fetch {given[0]} with `tidemill fetch`")
+    return [OneModel(name, places[0])]
+
+
+def _mirror(url: str | Path) -> Mirror:
+    """A repository in a store, kept in the cache's folder."""
+    from tidemill.errors import ConfigError
+    from tidemill.repository.mirror import Mirror
+    from tidemill.weights.cache import Cache
+    from tidemill.weights.progress import progress_for
+
+    try:
+        folder = Cache.from_environment().root / "repositories" / hashlib.sha256(str(url).encode()).hexdigest()[:32]
+        return Mirror(str(url), folder, progress=progress_for())
+    except ValueError as error:
+        raise ConfigError(str(error)) from None

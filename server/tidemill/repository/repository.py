@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tidemill.engine.artifact import ArtifactCache
 from tidemill.errors import ConfigError, LoadFailed, ModelNotFound, Unavailable
@@ -15,15 +15,19 @@ from tidemill.repository.bringup import BringUp, Events
 from tidemill.repository.catalogue import Catalogue
 from tidemill.repository.control import RepositoryControl
 from tidemill.repository.layout import OneModel, find_folder, scan
+from tidemill.repository.mirror import Mirror
 from tidemill.repository.renewal import Renewal
 from tidemill.repository.served import ModelState, ServedModel
 from tidemill.repository.shelf import Shelf
 from tidemill.repository.source import Source, read_source
 from tidemill.repository.upload import Upload, read_upload
 
-__all__ = ["Events", "Repository"]
+__all__ = ["Events", "Place", "Repository"]
 
 _LOG = logging.getLogger("tidemill.repository")
+
+Place: TypeAlias = Path | OneModel | Mirror
+"""Where models are: in a folder, as a single one, or in a store."""
 
 _LONGEST_WAIT = 60.0
 """Seconds between two attempts to bring back a model that broke."""
@@ -32,25 +36,24 @@ _LONGEST_WAIT = 60.0
 class Repository(Catalogue):
     """The served models of one server, and how they change; belongs to one event loop."""
 
-    def __init__(self, paths: Sequence[Path | OneModel], bring_up: BringUp, control: RepositoryControl) -> None:
+    def __init__(self, places: Sequence[Place], bring_up: BringUp, control: RepositoryControl) -> None:
         """List what the repository folders hold; see `open`."""
         super().__init__()
-        self._paths = tuple(paths)
+        self._mirrors = [place for place in places if isinstance(place, Mirror)]
+        self._paths = tuple(place.path if isinstance(place, Mirror) else place for place in places)
         self._control = control
         self._renewal = Renewal(self, bring_up, self._on_broken)
         self._reviving: dict[str, asyncio.Task[None]] = {}
         self._waits: dict[str, float] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._seen: dict[str, object] = {}
-        for folder in scan(self._paths):
-            self.shelves[folder.name] = Shelf(read_source(folder), wanted=control.starts(folder.name))
-        for shelf in self.shelves.values():
-            self._renewal.show(shelf)
+        if not self._mirrors:
+            self._list()
 
     @classmethod
     def open(
         cls,
-        paths: Sequence[Path | OneModel],
+        places: Sequence[Place],
         events: Events | None = None,
         clock: Callable[[], float] = time.monotonic,
         control: RepositoryControl | None = None,
@@ -59,7 +62,7 @@ class Repository(Catalogue):
         """List what the repository folders hold; every model to be served is LOADING until `load_all`.
 
         Args:
-            paths: The repositories; no model may be in two of them.
+            places: The repositories; no model may be in two of them. Those in stores are fetched by `load_all`.
             events: Who is told of states and batches.
             clock: Seconds; deadlines are given in it.
             control: Which models are loaded when.
@@ -69,13 +72,22 @@ class Repository(Catalogue):
             ConfigError: A path is no repository, two hold the same model, or one to start with is in none.
         """
         control = control or RepositoryControl()
-        repository = cls(paths, BringUp(events or Events(), clock, artifacts), control)
-        if unknown := set(control.start or ()) - set(repository.names()):
-            raise ConfigError(f"no repository holds the model {sorted(unknown)[0]!r}, which is to be loaded")
+        repository = cls(places, BringUp(events or Events(), clock, artifacts), control)
+        if not repository._mirrors:
+            repository._check_start()
         return repository
 
     async def load_all(self) -> None:
-        """Load and warm every model to be served; one that fails keeps its reason and disturbs no other."""
+        """Load and warm every model to be served; one that fails keeps its reason and disturbs no other.
+
+        Raises:
+            LoadFailed: A repository that lies in a store cannot be fetched.
+            ConfigError: What was fetched is no repository, or lacks a model that is to be loaded.
+        """
+        if self._mirrors:
+            await self._fetch()
+            self._list()
+            self._check_start()
         wanted = [name for name, shelf in self.shelves.items() if shelf.wanted]
         roots = dict.fromkeys(self.root(name) for name in wanted)
         await asyncio.gather(*(self._renew(root) for root in roots))
@@ -98,6 +110,8 @@ class Repository(Catalogue):
             Unavailable: The repositories are watched.
         """
         self._refuse_if_polling()
+        if files is None:
+            await self._fetch()
         upload = await asyncio.to_thread(read_upload, name, config, files)
         source = await asyncio.to_thread(self._find_source, name, upload)
         if faults := await self._change(source, upload):
@@ -128,8 +142,9 @@ class Repository(Catalogue):
     async def poll(self) -> None:
         """Load what is new or has changed and was left alone since the last look, and unload what is gone."""
         try:
+            await self._fetch()
             sources = await asyncio.to_thread(lambda: [read_source(folder) for folder in scan(self._paths)])
-        except ConfigError as error:
+        except (ConfigError, LoadFailed) as error:
             _LOG.error("the repositories cannot be read, so nothing is changed: %s", error)
             return
         for source in sources:
@@ -159,6 +174,23 @@ class Repository(Catalogue):
             served.close()
         for shelf in self.shelves.values():
             shelf.drop_files()
+
+    def _list(self) -> None:
+        """Show what the folders hold."""
+        for folder in scan(self._paths):
+            self.shelves[folder.name] = Shelf(read_source(folder), wanted=self._control.starts(folder.name))
+        for shelf in self.shelves.values():
+            self._renewal.show(shelf)
+
+    def _check_start(self) -> None:
+        if unknown := set(self._control.start or ()) - set(self.names()):
+            raise ConfigError(f"no repository holds the model {sorted(unknown)[0]!r}, which is to be loaded")
+
+    async def _fetch(self) -> None:
+        """Bring the folders of those repositories up to date that lie in stores."""
+        async with self._lock(""):
+            for mirror in self._mirrors:
+                await asyncio.to_thread(mirror.renew)
 
     def _find_source(self, name: str, upload: Upload | None) -> Source:
         folder = upload.folder if upload and upload.folder else find_folder(self._paths, name)

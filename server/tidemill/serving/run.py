@@ -6,14 +6,12 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from tidemill.batching.record import Observer
 from tidemill.errors import ConfigError
 from tidemill.repository.control import RepositoryControl
-from tidemill.repository.layout import OneModel
-from tidemill.repository.repository import Events, Repository
+from tidemill.repository.repository import Events, Place, Repository
 from tidemill.repository.served import ModelState, ServedModel
 from tidemill.serving.certificates import Certificates
 from tidemill.serving.changes import Changes
@@ -44,11 +42,11 @@ class Server:
         grpc_port: The port of gRPC, once started.
     """
 
-    def __init__(self, repositories: Sequence[Path | OneModel], config: ServerConfig) -> None:
+    def __init__(self, repositories: Sequence[Place], config: ServerConfig) -> None:
         """Build everything and start nothing.
 
         Args:
-            repositories: Folders that hold models, or single models.
+            repositories: Where the models are.
             config: The operator's settings.
 
         Raises:
@@ -92,6 +90,11 @@ class Server:
         """Load and warm all models; afterwards the server is ready if they are."""
         await self.service.load()
 
+    def drain(self) -> None:
+        """Become not ready and serve on, closing connections after their next answer; ended only by `stop`."""
+        self.service.drain()
+        self._http.part_from_clients()
+
     async def stop(self, hurry: asyncio.Event | None = None) -> None:
         """Become not ready, serve on for the drain window, refuse, let requests in flight finish, and end.
 
@@ -101,8 +104,7 @@ class Server:
         hurry = hurry or asyncio.Event()
         if self._renewing:
             self._renewing.cancel()
-        self.service.drain()
-        self._http.part_from_clients()
+        self.drain()
         await _first(hurry.wait(), asyncio.sleep(self.config.drain_window_seconds))
         self.service.refuse()
         ended = asyncio.gather(self._http.finish(), self._grpc.stop(self.config.drain_limit_seconds))
@@ -130,11 +132,11 @@ class Server:
         return f"{scheme[0]}://{host}:{self.http_port} and {scheme[1]}://{host}:{self.grpc_port}"
 
 
-def run(repositories: Sequence[Path | OneModel], config: ServerConfig) -> int:
+def run(repositories: Sequence[Place], config: ServerConfig) -> int:
     """Serve until SIGTERM or SIGINT; a second signal ends at once.
 
     Args:
-        repositories: Folders that hold models, or single models.
+        repositories: Where the models are.
         config: The operator's settings.
 
     Returns:
@@ -151,10 +153,11 @@ def run(repositories: Sequence[Path | OneModel], config: ServerConfig) -> int:
     return 0
 
 
-async def _serve(repositories: Sequence[Path | OneModel], config: ServerConfig) -> None:
+async def _serve(repositories: Sequence[Place], config: ServerConfig) -> None:
     stopping, hurry = asyncio.Event(), asyncio.Event()
     with _signals(stopping, hurry):
         server = Server(repositories, config)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, server.drain)
         await server.start()
         loading = asyncio.create_task(server.load())
         await _first(stopping.wait(), asyncio.shield(loading))

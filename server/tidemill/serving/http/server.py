@@ -56,6 +56,8 @@ class HttpServer(uvicorn.Server):
 
     def part_from_clients(self) -> None:
         """Close every connection after its next answer, so that clients connect to another server."""
+        if CLOSE in self.server_state.default_headers:
+            return
         self.config.encoded_headers.append(CLOSE)
         self.server_state.default_headers = [*self.server_state.default_headers, CLOSE]
 
