@@ -19,6 +19,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
 _CLOSE = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
 _ERROR_BYTES = 2000
+_REMEMBERED = 32
 
 Done = Callable[[Exception | None], None]
 """Told once a request: None if it was answered with 200, else what is wrong."""
@@ -41,7 +42,8 @@ class Http1Connection(asyncio.Protocol):
         self._head = b""
         self._buffer = bytearray()
         self._left = 0
-        self._close = False
+        # Heads of whole answers with status 200 that keep the connection, and how far they are from the answer's end.
+        self._plain: dict[bytes, int] = {}
 
     def send(self, request: bytes, done: Done) -> None:
         """Send one request; `done` is called when its answer is whole."""
@@ -67,6 +69,11 @@ class Http1Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Part of asyncio.Protocol."""
+        if not (self._buffer or self._head):
+            end = data.find(b"\r\n\r\n")
+            if self._plain.get(data[:end]) == len(data) - end:
+                self._finish(None)
+                return
         if self._left > len(data):
             # The middle of an answer: only counted, but for the words of an error.
             self._left -= len(data)
@@ -104,7 +111,15 @@ class Http1Connection(asyncio.Protocol):
             self.usable = False
             self.close()
         status = head[9:12]
+        if status == b"200" and self.usable and (length := _LENGTH.search(head)):
+            self._remember(head, int(length[1]))
         self._finish(None if status == b"200" else _error(status, body))
+
+    def _remember(self, head: bytes, length: int) -> None:
+        if len(self._plain) >= _REMEMBERED:
+            # The date in it changes; old heads never come again.
+            self._plain.clear()
+        self._plain[head] = length + len(b"\r\n\r\n")
 
     def _finish(self, error: Exception | None) -> None:
         done, self._done = self._done, None

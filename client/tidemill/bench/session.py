@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,9 +18,11 @@ from tidemill.bench.measure import measure
 from tidemill.bench.result import Report, Result
 from tidemill.bench.settings import Load, Settings
 from tidemill.bench.shared_regions import shared_requests
-from tidemill.bench.target import Target
 from tidemill.errors import ConfigError
 from tidemill.protocol.types import Array
+
+if TYPE_CHECKING:
+    from tidemill.bench.target import Target
 
 __all__ = ["Watcher", "bench", "generated"]
 
@@ -63,6 +65,9 @@ def bench(settings: Settings, loads: Sequence[Load], feeds: Sequence[Feed], watc
         ConfigError: There is nothing to send.
         TidemillError: The server refuses the first request, or a process of the load ended.
     """
+    # Here, for the processes of the load import this room and need no client.
+    from tidemill.bench.target import Target
+
     if not feeds or not loads:
         raise ConfigError("there is nothing to measure: give at least one load and one request")
     for load in loads:
