@@ -55,7 +55,7 @@ NARROWER: Mapping[str, Mapping[str, Any]] = {
     "image.pullSecrets": _NAMES,
     "repositories": _NAMES,
     "extraArgs": _NAMES,
-    "models.fetch": _NAMES,
+    "models.fetch": {"type": "string", "pattern": "^((s3|gs|az)://.+)?$"},
     "ingress.hosts": _NAMES,
     "gateway.hostnames": _NAMES,
     "models.source": {"enum": ["claim", "fetch", "image", "none"]},

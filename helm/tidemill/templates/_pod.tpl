@@ -107,9 +107,7 @@ topologySpreadConstraints:
   imagePullPolicy: {{ $v.image.pullPolicy }}
   args:
     - fetch
-    {{- range $v.models.fetch }}
-    - {{ . | quote }}
-    {{- end }}
+    - {{ $v.models.fetch | quote }}
     - --repository
     - /models
   env:

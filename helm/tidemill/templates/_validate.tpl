@@ -19,7 +19,7 @@
 {{- fail (printf "%skeda needs keda.inflight or keda.queueSeconds" $where) -}}
 {{- end -}}
 {{- if and (eq $v.models.source "fetch") (not $v.models.fetch) -}}
-{{- fail (printf "%smodels.source is fetch and models.fetch names no repository" $where) -}}
+{{- fail (printf "%smodels.source is fetch and models.fetch is empty" $where) -}}
 {{- end -}}
 {{- if and (eq $v.models.source "image") (not $v.models.image.reference) -}}
 {{- fail (printf "%smodels.source is image and models.image.reference is empty" $where) -}}
