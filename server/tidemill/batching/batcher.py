@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidemill.batching.batch import join_parts, parts
 from tidemill.batching.options import BatchingOptions
@@ -22,7 +22,21 @@ from tidemill.batching.run import Clock, Run, Runner
 from tidemill.batching.urgency import Urgency
 from tidemill.errors import DeadlineExceeded, InvalidArgument, ShuttingDown
 
-__all__ = ["Batcher"]
+__all__ = ["AtOnce", "Batcher"]
+
+
+class AtOnce(NamedTuple):
+    """A run that was made at once.
+
+    Attributes:
+        outputs: Arrays by output name.
+        seconds: How long it took.
+        busy: The processor time that it took; 0 if nobody asked.
+    """
+
+    outputs: Feed
+    seconds: float
+    busy: float
 
 
 class Batcher:
@@ -122,16 +136,11 @@ class Batcher:
         free = self._idle and not self._stopping and not self._queue and not (self._order and self._unfinished)
         return bool(self._may_run_at_once and free and self._pace.is_quick)
 
-    def run_at_once(self, feed: Feed, rows: int, waits: tuple[float, ...]) -> Feed:
+    def run_at_once(self, feed: Feed) -> AtOnce:
         """Run requests that are joined already, while `runs_at_once`; without a future, a queue and an own thread.
 
         Args:
-            feed: Arrays by input name.
-            rows: The rows of all requests, at most `max_batch_size` if there are several.
-            waits: Seconds that each of the requests has waited; what the observer is told.
-
-        Returns:
-            Arrays by output name, `rows` rows each if there are several requests.
+            feed: Arrays by input name, of `max_batch_size` rows at most if several requests are joined.
 
         Raises:
             Exception: What the run raised. Nobody is told of it: submit the requests one by one.
@@ -140,11 +149,19 @@ class Batcher:
         working = time.thread_time() if doubts else 0.0
         started = self._clock()
         outputs = self._runner(feed, None)
-        seconds = self._clock() - started
-        self._pace.record(seconds, time.thread_time() - working if doubts else 0.0, on_loop=True)
+        return AtOnce(outputs, self._clock() - started, time.thread_time() - working if doubts else 0.0)
+
+    def note(self, run: AtOnce, rows: int, waits: tuple[float, ...]) -> None:
+        """Take in how a run went that was made at once; can wait until its requests are answered.
+
+        Args:
+            run: The run.
+            rows: The rows of all its requests.
+            waits: Seconds that each of them had waited.
+        """
+        self._pace.record(run.seconds, run.busy, on_loop=True)
         if self._observer:
-            self._observer(BatchRecord(rows, waits, seconds, failures=0))
-        return outputs
+            self._observer(BatchRecord(rows, waits, run.seconds, failures=0))
 
     async def drain(self) -> None:
         """Take no more requests, run those that wait without delay, and return when the last run has ended."""

@@ -17,6 +17,9 @@ _PENALTY, _LONGEST_PENALTY = 4, 4096
 class Pace:
     """A pessimistic estimate: it follows slow runs at once and quick ones slowly.
 
+    Attributes:
+        is_quick: Whether the next run may be expected to stay below the limit; at first only if there is none.
+
     The clock also counts waiting for the interpreter and for the processor, which on a busy machine is longer than any
     quick run; so runs are judged by the processor time that they took. A run may also wait for something else, such as
     an accelerator: that shows when it is made on the loop, and each time it does, it is tried again less soon.
@@ -33,11 +36,7 @@ class Pace:
         self._strikes = 0
         self._penalty = _PENALTY
         self._away = 0
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether the next run may be expected to stay below the limit; at first only if there is none."""
-        return math.isinf(self._limit) or (not self._away and self._estimate < self._limit)
+        self.is_quick = math.isinf(limit)
 
     @property
     def doubts(self) -> bool:
@@ -63,6 +62,7 @@ class Pace:
             self._strikes, self._penalty = 0, max(_PENALTY, self._penalty // 2)
         else:
             self._strike()
+        self.is_quick = math.isinf(self._limit) or (not self._away and self._estimate < self._limit)
 
     def _strike(self) -> None:
         self._strikes += 1

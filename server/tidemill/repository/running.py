@@ -27,6 +27,7 @@ class RunningModel:
         output_names: Their names.
         instance: The loaded graph.
         plan: How it is batched, and why.
+        batcher: Where requests wait.
     """
 
     def __init__(self, instance: Instance, plan: BatchPlan, batcher: Batcher) -> None:
@@ -44,7 +45,7 @@ class RunningModel:
         self.inputs: tuple[TensorSpec, ...] = tuple(spec for spec in instance.inputs if spec.name != made)
         self.outputs: tuple[TensorSpec, ...] = instance.outputs
         self.output_names = [spec.name for spec in instance.outputs]
-        self._batcher = batcher
+        self.batcher = batcher
         self._axis = plan.proof.symbol if plan.proof.batchable else None
         self._users = 0
         self._unused = asyncio.Event()
@@ -53,7 +54,7 @@ class RunningModel:
     @property
     def queued(self) -> int:
         """Requests that wait for a run."""
-        return self._batcher.queued
+        return self.batcher.queued
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -85,12 +86,7 @@ class RunningModel:
         Returns:
             What will hold arrays by output name; cancelling it ends the work.
         """
-        return self._batcher.submit(feed, self.rows(sizes), deadline, urgency)
-
-    @property
-    def runs_at_once(self) -> bool:
-        """See `Batcher.runs_at_once`."""
-        return self._batcher.runs_at_once
+        return self.batcher.submit(feed, self.rows(sizes), deadline, urgency)
 
     def rows(self, sizes: Mapping[str, int]) -> int:
         """The rows of a request whose symbolic dims have these sizes."""
@@ -101,16 +97,12 @@ class RunningModel:
         limit = self.plan.options.max_batch_size
         return limit // max(1, rows) if limit else 1
 
-    def run_at_once(self, feed: Mapping[str, Array], rows: int, waits: tuple[float, ...]) -> Mapping[str, Array]:
-        """See `Batcher.run_at_once`."""
-        return self._batcher.run_at_once(feed, rows, waits)
-
     async def drain(self) -> None:
         """Return when all requests that were taken are answered; from then on take no more."""
-        self._batcher.hurry()
+        self.batcher.hurry()
         await self._unused.wait()
-        await self._batcher.drain()
+        await self.batcher.drain()
 
     def close(self) -> None:
         """Take no more requests and fail those that wait with ShuttingDown."""
-        self._batcher.close()
+        self.batcher.close()

@@ -180,11 +180,9 @@ class ServedModel:
         return describe(self.name, self.inputs, self.running, self._config)
 
     @property
-    def quick(self) -> RunningModel | None:
-        """What runs requests at once, on the event loop; None if they have to be started as others are."""
-        running = self._running
-        ready = running is not None and self._adapter is None and self._state is ModelState.READY
-        return running if ready and running is not None and running.runs_at_once else None
+    def direct(self) -> RunningModel | None:
+        """What runs requests as they come; None while there is none, or if they are converted first."""
+        return None if self._adapter else self._running
 
     def check(self, inputs: Mapping[str, Array]) -> Mapping[str, int]:
         """The sizes of the symbolic dims in inputs that fit; InvalidArgument if they do not."""

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from tidemill.batching.batcher import AtOnce, Batcher
 from tidemill.errors import TidemillError
 from tidemill.protocol.alike import Alike, Bodies
 from tidemill.protocol.bounded import Bounded
 from tidemill.protocol.types import InferResponse
-from tidemill.repository.running import RunningModel
 from tidemill.repository.served import ServedModel
 from tidemill.serving.metrics import ModelMetrics
 from tidemill.serving.service import Service
@@ -65,7 +65,7 @@ class _Way(NamedTuple):
 
     Attributes:
         served: The model.
-        running: What runs it.
+        batcher: What runs it.
         rows: The rows of one request.
         room: How many requests one run takes.
         names: The outputs that they want.
@@ -73,7 +73,7 @@ class _Way(NamedTuple):
     """
 
     served: ServedModel
-    running: RunningModel
+    batcher: Batcher
     rows: int
     room: int
     names: Sequence[str]
@@ -94,12 +94,23 @@ class Burst:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._clock = service.admission.clock
+        self._find = service.find
         self._arriving: dict[Kind, _Group] = {}
         self._waiting: deque[_Group] = deque()
         self._ways: Bounded[Kind, _Way] = Bounded()
 
-    def add(self, kind: Kind, caller: Caller, message: bytes) -> None:
-        """Take a request; it is answered or given back soon."""
+    def add(self, kind: Kind, caller: Caller, message: bytes, *, alone: bool = False) -> None:
+        """Take a request; it is answered or given back soon.
+
+        Args:
+            kind: Its kind.
+            caller: Who brought it.
+            message: Its bytes.
+            alone: Whether nobody else could bring one in this turn, so that it need not be waited for.
+        """
+        if alone and not self._arriving and not self._waiting:
+            self._answer(_Group(kind, self._clock(), [(caller, message)]))
+            return
         group = self._arriving.get(kind)
         if group is not None:
             group.members.append((caller, message))
@@ -138,49 +149,59 @@ class Burst:
             return None
         request = kind.alike.request
         try:
-            served = self._service.find(request.model_name, request.model_version)
+            served = self._find(request.model_name, request.model_version)
             way = self._ways.get(kind)
             if way is None or way.served is not served:
                 way = self._make_way(kind, served)
         except TidemillError:
             return None
-        return way if way.room and served.quick else None
+        return way if way and way.batcher.runs_at_once else None
 
-    def _make_way(self, kind: Kind, served: ServedModel) -> _Way:
-        request, running = kind.alike.request, served.running
+    def _make_way(self, kind: Kind, served: ServedModel) -> _Way | None:
+        request, running = kind.alike.request, served.direct
+        if running is None:
+            return None
         rows = running.rows(served.check(request.inputs))
         names = [output.name for output in request.outputs] or running.output_names
         metrics = self._service.metrics.model(served.name, served.version)
-        way = _Way(served, running, rows, running.room(rows), names, metrics)
-        self._ways.put(kind, way)
-        return way
+        way = _Way(served, running.batcher, rows, running.room(rows), names, metrics)
+        if way.room:
+            self._ways.put(kind, way)
+        return way if way.room else None
 
     def _answer_together(self, group: _Group, way: _Way) -> bool:
+        """False, and nobody is answered, if each has to be answered by itself."""
         kind, since, members = group
         count = len(members)
+        rows = way.rows * count
         if not self._service.admission.has_room(count):
             return False
+        began = self._clock()
         try:
-            bodies = self._bodies(group, way)
+            feed = kind.alike.read([message for _, message in members])
+            if feed is None:
+                return False
+            run = way.batcher.run_at_once(feed)
+            bodies = _bodies(run, kind, way, count)
         except Exception:  # whoever is to blame is told so when it is run by itself
             return False
         seconds = self._clock() - since
         if bodies is None or not kind.reply([caller for caller, _ in members], bodies, seconds):
             kind.declined = True
             return False
+        # The answers are on their way: what is counted now keeps nobody waiting.
+        way.batcher.note(run, rows, (began - since,) * count)
         way.metrics.on_requests(kind.protocol, seconds, count)
         return True
 
-    def _bodies(self, group: _Group, way: _Way) -> Bodies | None:
-        count, rows = len(group.members), way.rows * len(group.members)
-        feed = group.kind.alike.read([message for _, message in group.members])
-        if feed is None:
-            raise ValueError("one of them has to be read by itself")
-        outputs = way.running.run_at_once(feed, rows, (self._clock() - group.since,) * count)
-        chosen = {name: outputs[name] for name in way.names}
-        if count > 1 and not all(array.shape[:1] == (rows,) for array in chosen.values()):
-            return None
-        return group.kind.alike.write(InferResponse(way.served.name, way.served.version, chosen), count)
+
+def _bodies(run: AtOnce, kind: Kind, way: _Way, count: int) -> Bodies | None:
+    chosen = {name: run.outputs[name] for name in way.names}
+    if count > 1:
+        for array in chosen.values():
+            if array.shape[:1] != (way.rows * count,):
+                return None
+    return kind.alike.write(InferResponse(way.served.name, way.served.version, chosen), count)
 
 
 def _give_back(members: Sequence[Member]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
@@ -20,6 +20,7 @@ OK = "ok"
 _CODES = (
     OK,
     "invalid_argument",
+    "unauthenticated",
     "unprocessable",
     "not_found",
     "too_large",
@@ -34,42 +35,80 @@ _CODES = (
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _MODEL = ("model", "version")
+_KEPT = 256
+"""Batches that are kept at most until they are counted."""
 
 
-@dataclass(slots=True)
-class ModelMetrics:
-    """The series of one version of one model; it is the batcher's observer."""
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What Prometheus is shown of one version of one model."""
 
-    labels: tuple[str, str]
     requests: dict[tuple[str, str], Count]
     durations: dict[tuple[str, str], Distribution]
     queue: Distribution
     run: Distribution
     rows: Distribution
-    tally: Tally = field(default_factory=Tally)
+
+
+class ModelMetrics:
+    """The series of one version of one model; it is the batcher's observer.
+
+    What is told of batches and of requests that were answered together is kept and counted many at a time, or when
+    somebody asks: right after a run of a small model, counting takes longer than the run.
+    """
+
+    def __init__(self, series: Series) -> None:
+        self._series = series
+        self._tally = Tally()
+        self._batches: list[BatchRecord] = []
+        self._answers: list[tuple[str, float, int]] = []
+
+    @property
+    def tally(self) -> Tally:
+        """The running sums."""
+        self.settle()
+        return self._tally
 
     def on_batch(self, batch: BatchRecord) -> None:
         """Count one run of the model."""
-        self.rows.observe(batch.rows)
-        self.run.observe(batch.run_seconds)
-        waits = batch.queue_seconds
-        # Those that came together have all waited as long.
-        for seconds, count in [(waits[0], len(waits))] if waits[0] == waits[-1] else Counter(waits).items():
-            self.queue.observe(seconds, count)
-        self.tally.executed(batch)
+        self._batches.append(batch)
+        if len(self._batches) >= _KEPT:
+            self.settle()
 
     def on_requests(self, protocol: str, seconds: float, count: int) -> None:
         """Count some requests that were answered together, each after so many seconds."""
-        self.requests[protocol, OK].inc(count)
-        self.durations[protocol, "success"].observe(seconds, count)
-        self.tally.answered(OK, seconds, count)
+        self._answers.append((protocol, seconds, count))
+        self._tally.touch()
 
     def on_request(self, protocol: str, code: str, seconds: float) -> None:
         """Count one answered request: its error code or "ok", and how long it took from first byte to answer."""
-        key = (protocol, code) if (protocol, code) in self.requests else (protocol, "internal")
-        self.requests[key].inc()
-        self.durations[protocol, "success" if code == OK else "failure"].observe(seconds)
-        self.tally.answered(code, seconds)
+        series = self._series
+        key = (protocol, code) if (protocol, code) in series.requests else (protocol, "internal")
+        series.requests[key].inc()
+        series.durations[protocol, "success" if code == OK else "failure"].observe(seconds)
+        self._tally.answered(code, seconds)
+        if code == OK:
+            self._tally.touch()
+
+    def settle(self) -> None:
+        """Count what was kept."""
+        batches, self._batches = self._batches, []
+        answers, self._answers = self._answers, []
+        for batch in batches:
+            self._count_batch(batch)
+        for protocol, seconds, count in answers:
+            self._series.requests[protocol, OK].inc(count)
+            self._series.durations[protocol, "success"].observe(seconds, count)
+            self._tally.answered(OK, seconds, count)
+
+    def _count_batch(self, batch: BatchRecord) -> None:
+        series, waits = self._series, batch.queue_seconds
+        series.rows.observe(batch.rows)
+        series.run.observe(batch.run_seconds)
+        # Those that came together have all waited as long.
+        for seconds, count in [(waits[0], len(waits))] if waits[0] == waits[-1] else Counter(waits).items():
+            series.queue.observe(seconds, count)
+        self._tally.executed(batch)
 
 
 class Metrics:
@@ -119,12 +158,12 @@ class Metrics:
         """The page that Prometheus scrapes."""
         tallies = {labels: model.tally for labels, model in self._models.items() if labels[0]}
         pending = {labels: depth() for labels, depth in self._depths.items()}
+        # The tallies are asked for first: with them, what was kept is counted.
         return generate_latest(self.registry) + format_nv_metrics(tallies, pending).encode()
 
     def _create(self, labels: tuple[str, str]) -> ModelMetrics:
         outcomes = ("success", "failure")
-        return ModelMetrics(
-            labels=labels,
+        series = Series(
             requests={(p, code): self._requests.labels(*labels, p, code) for p in PROTOCOLS for code in _CODES},
             durations={
                 (p, outcome): self._durations.labels(*labels, p, outcome) for p in PROTOCOLS for outcome in outcomes
@@ -133,6 +172,7 @@ class Metrics:
             run=self._run.labels(*labels),
             rows=self._rows.labels(*labels),
         )
+        return ModelMetrics(series)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counters:
         family = Counters(f"tidemill_{name}", text, (*_MODEL, *labels))

@@ -85,7 +85,7 @@ class Tally:
         batches: The batches by their number of rows.
         executions: How often the model was run; more often than there are batches if some failed.
         rows: Rows that were run.
-        last_inference: When a request was last answered, in milliseconds since 1970; 0 for never.
+        answered_at: When a request was last answered, in seconds since 1970; 0 for never.
     """
 
     success: Duration = field(default_factory=Duration)
@@ -98,7 +98,7 @@ class Tally:
     batches: dict[int, BatchDurations] = field(default_factory=dict)
     executions: int = 0
     rows: int = 0
-    last_inference: int = 0
+    answered_at: float = 0.0
     wall_clock: Callable[[], float] = time.time
 
     def executed(self, batch: BatchRecord) -> None:
@@ -119,10 +119,18 @@ class Tally:
         """Add an answer, "ok" or an error's code; or several that took so many seconds each."""
         if code == "ok":
             self.success.add(seconds * count, count)
-            self.last_inference = round(self.wall_clock() * 1e3)
         else:
             self.fail.add(seconds)
             self.failures[_REASON_OF_CODE.get(code, "OTHER")] += 1
+
+    def touch(self) -> None:
+        """Note that a request was answered now."""
+        self.answered_at = self.wall_clock()
+
+    @property
+    def last_inference(self) -> int:
+        """When a request was last answered, in milliseconds since 1970; 0 for never."""
+        return round(self.answered_at * 1e3)
 
     def to_document(self, name: str, version: str) -> dict[str, Any]:
         """As a ModelStatistics."""

@@ -32,6 +32,7 @@ class FastProtocol(HttpProtocol):
         self._request: FastRequest | None = None
         self._receiving = False
         self._in_burst = False
+        self._writes_at_once = False
         self._between = True
         self._new_head: bytes | None = None
         self._unsent: list[Buffer] = []
@@ -117,6 +118,9 @@ class FastProtocol(HttpProtocol):
     def answer(self, data: bytes) -> None:
         """Send an answer, and go on to the next request."""
         self._in_burst = False
+        if not self._writes_at_once:
+            self._writes_at_once = True
+            self.transport.set_write_buffer_limits(high=0)
         self.transport.write(data)
         if self._last:
             self.transport.close()
@@ -160,7 +164,7 @@ class FastProtocol(HttpProtocol):
             return False
         self._unset_keepalive_if_required()
         self._in_burst = True
-        self._lane.burst.add(kind, self, data)
+        self._lane.burst.add(kind, self, data, alone=len(self.connections) == 1)
         return True
 
     def _run_known(self, target: Target, head: Head, data: bytes, start: int) -> bool:
