@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -21,6 +22,9 @@ MANIFEST_FILE = "bundle.json"
 
 _REQUIRED = frozenset({"format", "name", "graphs", "files", "opset"})
 _OPTIONAL = frozenset({"weights_file", "tied", "converted", "source", "created_with"})
+
+_SHOWN = 200
+"""Characters of a text of the file that a message repeats."""
 
 _T = TypeVar("_T")
 
@@ -137,9 +141,9 @@ class BundleManifest:
                 message names the field.
         """
         try:
-            given = json.loads(text)
+            given = json.loads(text, object_pairs_hook=_object_of)
         except (ValueError, RecursionError) as error:
-            raise InvalidBundle(f"{MANIFEST_FILE} is not JSON: {error}") from None
+            raise InvalidBundle(f"{MANIFEST_FILE} is not JSON: {_short(str(error))}") from None
         root = _Node(given, "")
         root.check_format()
         parts = root.fields(_REQUIRED, _OPTIONAL)
@@ -157,14 +161,30 @@ class BundleManifest:
 
     def _check_listed(self, where: str, file: str) -> None:
         if file not in self.files:
-            raise InvalidBundle(f"{MANIFEST_FILE}: {where} is {file!r}, which is not listed in files")
+            raise InvalidBundle(
+                f"{MANIFEST_FILE}: {_short(where)} is {_short(repr(file))}, which is not listed in files"
+            )
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; a key that is there twice would be read one way here and another way elsewhere."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"an object has the key {twice[:_SHOWN]!r} twice")
+    return found
+
+
+def _short(text: str) -> str:
+    """What a file from elsewhere says, fit for one line of a log."""
+    plain = "".join(letter if letter.isprintable() else "\ufffd" for letter in text[: _SHOWN + 1])
+    return plain if len(text) <= _SHOWN else f"{plain[:_SHOWN]}..."
 
 
 def _check_unique(where: str, specs: tuple[TensorSpec, ...]) -> None:
-    names = [spec.name for spec in specs]
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidBundle(f"{MANIFEST_FILE}: {where} names {name!r} twice")
+    for name, count in Counter(spec.name for spec in specs).items():
+        if count > 1:
+            raise InvalidBundle(f"{MANIFEST_FILE}: {_short(where)} names {_short(repr(name))} twice")
 
 
 def _check_file_name(name: str) -> None:
@@ -172,7 +192,7 @@ def _check_file_name(name: str) -> None:
     plain = all(part and not part.startswith(".") and part.isprintable() for part in parts)
     if not plain or "\\" in name or name == MANIFEST_FILE:
         raise InvalidBundle(
-            f"{MANIFEST_FILE}: files has {name!r}; expected the path of a file inside the bundle's folder, "
+            f"{MANIFEST_FILE}: files has {_short(repr(name))}; expected the path of a file inside the bundle's folder, "
             "without leading dots"
         )
 
@@ -182,7 +202,7 @@ def _check_url(name: str, url: str | None) -> None:
         if url is not None:
             split_url(url)
     except ValueError as error:
-        raise InvalidBundle(f"{MANIFEST_FILE}: files.{name}.url: {error}") from None
+        raise InvalidBundle(f"{MANIFEST_FILE}: files.{_short(name)}.url: {_short(str(error))}") from None
 
 
 def _file_to_json(file: FileEntry) -> dict[str, Any]:
@@ -236,11 +256,14 @@ class _Node:
     path: str
 
     def wrong(self, expected: str) -> InvalidBundle:
-        return InvalidBundle(f"{MANIFEST_FILE}: {self.path or 'the whole'} is {self.value!r}, expected {expected}")
+        given = _short(repr(self.value))
+        return InvalidBundle(f"{MANIFEST_FILE}: {_short(self.path) or 'the whole'} is {given}, expected {expected}")
 
     def text(self) -> str:
         if not isinstance(self.value, str):
             raise self.wrong("a string")
+        if not self.value.isprintable():
+            raise self.wrong("text without control characters")
         return self.value
 
     def optional_text(self) -> str | None:
@@ -266,9 +289,9 @@ class _Node:
         known = required | optional
         unknown = sorted(given.keys() - known)
         if unknown:
-            close = get_close_matches(unknown[0], known, n=1)
+            close = get_close_matches(unknown[0][:_SHOWN], known, n=1)
             hint = f", did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(known))}"
-            raise InvalidBundle(f"{MANIFEST_FILE}: unknown field {self._named(unknown[0])}{hint}")
+            raise InvalidBundle(f"{MANIFEST_FILE}: unknown field {_short(self._named(unknown[0]))}{hint}")
         missing = sorted(required - given.keys())
         if missing:
             raise InvalidBundle(f"{MANIFEST_FILE}: {self._named(missing[0])} is missing")
@@ -276,8 +299,10 @@ class _Node:
 
     def check_format(self) -> None:
         given = self._object().get("format")
-        if given != FORMAT:
-            raise InvalidBundle(f"{MANIFEST_FILE} has format {given!r}; this tidemill reads format {FORMAT}")
+        if type(given) is not int or given != FORMAT:
+            raise InvalidBundle(
+                f"{MANIFEST_FILE} has format {_short(repr(given))}; this tidemill reads format {FORMAT}"
+            )
 
     def _object(self) -> dict[str, Any]:
         if not isinstance(self.value, dict):

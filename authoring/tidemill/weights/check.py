@@ -15,6 +15,8 @@ from tidemill.weights.safetensors import Array
 
 __all__ = ["WeightKeys", "WeightSpec", "find_faults"]
 
+_HINTS = 8
+
 
 @dataclass(frozen=True, slots=True)
 class WeightSpec:
@@ -66,11 +68,14 @@ def find_faults(
     Returns:
         One sentence a fault: missing weights with suggestions, wrong shapes and dtypes, tied weights that differ.
     """
-    faults = []
+    faults: list[str] = []
+    hints = _HINTS
     for name, spec in specs.items():
         key = keys.find(name, entries)
         if key is None:
-            faults.append(_missing(name, spec, keys.candidates(name), entries))
+            # Looking for something alike takes all keys each time; a few hints show what is wrong.
+            faults.append(_missing(name, spec, keys.candidates(name), entries if hints > 0 else {}))
+            hints -= 1
         else:
             faults += _mismatches(name, spec, entries[key]) or _untied(name, keys, entries, values)
     return faults + _prefix_hint(specs, entries, keys)

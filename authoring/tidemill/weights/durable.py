@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
-__all__ = ["sync", "write_whole"]
+__all__ = ["exchange", "sync", "write_whole"]
+
+_HERE = -100  # AT_FDCWD: relative paths begin in the current folder
+_EXCHANGE = 2
 
 
 def sync(path: Path) -> None:
@@ -15,6 +19,18 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def exchange(left: Path, right: Path) -> bool:
+    """Let two paths change places at once, so that neither is missing for a moment; False where that is not offered.
+
+    It is Linux's renameat2 with RENAME_EXCHANGE, which Python has no name for.
+    """
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    done: int = renameat2(_HERE, os.fsencode(left), _HERE, os.fsencode(right), _EXCHANGE)
+    return done == 0
 
 
 def write_whole(path: Path, content: bytes) -> None:

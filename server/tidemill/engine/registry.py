@@ -54,6 +54,8 @@ def _to_array(value: Any) -> Array:
 
 
 def _checked(name: str, spec: TensorSpec, array: Array) -> Array:
+    if spec.shape == () and array.shape == (1,):
+        array = array.reshape(())  # checkpoints hold scalars so, and a module takes them
     if not fits(spec, array):
         raise ValueError(
             f"Weight {name!r} has shape {list(array.shape)} and dtype {DType.from_numpy(array.dtype).name}, "

@@ -21,6 +21,7 @@ from tidemill.bundle.stored import open_bundle
 from tidemill.errors import LoadFailed
 from tidemill.repository.layout import name_fault
 from tidemill.weights.download import Source, download
+from tidemill.weights.durable import exchange
 from tidemill.weights.location import shown
 from tidemill.weights.objectstore import ObjectStore, RemoteFile, StoreOptions
 from tidemill.weights.progress import Progress, log_progress
@@ -166,6 +167,8 @@ def _replace(draft: Path, target: Path) -> None:
     if not target.is_dir():
         draft.replace(target)
         return
+    if exchange(draft, target):
+        return  # the draft is now what was there, and goes with it
     old = target.with_name(f".{target.name}.{uuid4().hex}")
     target.rename(old)
     draft.rename(target)

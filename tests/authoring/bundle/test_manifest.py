@@ -102,3 +102,48 @@ def test_the_main_graph_is_called_main_or_is_the_only_one() -> None:
     assert replace(MANIFEST, graphs={"encoder": graph}).main is graph
     with pytest.raises(InvalidBundle, match="no graph 'main'; name one of encoder, decoder"):
         _ = replace(MANIFEST, graphs={"encoder": graph, "decoder": graph}).main
+
+
+@pytest.mark.parametrize("given", [True, 1.0, "1", None, 2])
+def test_only_the_number_of_the_format_is_the_format(given: Any) -> None:
+    with pytest.raises(InvalidBundle, match="this tidemill reads format 1"):
+        BundleManifest.from_json(changed("format", given))
+
+
+def test_a_key_that_is_there_twice_is_refused() -> None:
+    text = MANIFEST.to_json().replace('"opset": 21', '"opset": 21, "opset": 22')
+    with pytest.raises(InvalidBundle, match="has the key 'opset' twice"):
+        BundleManifest.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "path", ["name", "source", "weights_file", "graphs/main/inputs/0/name", "tied/head.weight", "created_with/tidemill"]
+)
+def test_text_that_would_confuse_a_terminal_is_refused(path: str) -> None:
+    with pytest.raises(InvalidBundle) as refused:
+        BundleManifest.from_json(changed(path, "a\x1b[2Jb"))
+    assert "\x1b" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("name", [["x" * 1000] * 1000]),
+        ("x" * 100_000, 1),
+        ("files/" + "." + "x" * 100_000, {"sha256": DIGEST, "size": 1}),
+        ("graphs/main/file", "x" * 100_000),
+        ("weights_file", "x" * 100_000),
+        ("format", ["x"] * 10_000),
+        ("files/model.onnx/url", "ftp://" + "x" * 100_000),
+    ],
+)
+def test_messages_stay_short_whatever_the_file_says(path: str, value: Any) -> None:
+    with pytest.raises(InvalidBundle) as refused:
+        BundleManifest.from_json(changed(path, value))
+    assert len(str(refused.value)) < 1000
+
+
+def test_many_names_are_compared_in_no_time_to_speak_of() -> None:
+    """50,000 of them took minutes when each was counted among all."""
+    specs = [{"name": f"x{number}", "datatype": "FP32", "shape": []} for number in range(50_000)]
+    assert len(BundleManifest.from_json(changed("graphs/main/inputs", specs)).main.inputs) == 50_000

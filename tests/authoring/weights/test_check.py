@@ -58,3 +58,12 @@ def test_a_renamed_weight_that_is_missing_names_its_key() -> None:
 )
 def test_tied_weights_stand_once_or_twice(tensors: dict[str, Any], expected: list[str]) -> None:
     assert faults(tensors, {"embed": SPEC}, WeightKeys(tied={"head": "embed"})) == expected
+
+
+def test_a_whole_model_that_is_missing_gets_a_few_hints() -> None:
+    """To look for something alike among all keys, once for each of thousands of weights, took minutes."""
+    specs = {f"layers.{number}.attention.query.weight": SPEC for number in range(3000)}
+    entries = {f"blocks.{number}.attn.q.w": W for number in range(3000)}
+    found = faults(entries, specs)
+    assert len(found) >= 3000
+    assert sum("did you mean" in fault for fault in found) <= 8

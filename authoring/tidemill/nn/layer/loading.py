@@ -106,7 +106,10 @@ def _dtype_of(value: Any) -> DType:
 
 
 def _dtype_fault(weight: Weight, value: Any) -> str:
-    given = _dtype_of(value)
+    try:
+        given = _dtype_of(value)
+    except TypeError:
+        return f"dtype (expected={weight.dtype!r}, actual={value.dtype})"
     return "" if given is weight.dtype else f"dtype (expected={weight.dtype!r}, actual={given!r})"
 
 
