@@ -15,6 +15,7 @@ from tidemill import nn
 from tidemill.dtype import DType
 from tidemill.graph import DeviceRef, TensorType, TensorValue, ops
 from tidemill.modelzoo.package_files import package_file
+from tidemill.modelzoo.settings import write_settings
 from tidemill.modelzoo.zoo_model import Inputs
 
 __all__ = ["G2P", "MAX_PHONEMES", "NAMES", "build", "example_inputs", "pronounce", "spell"]
@@ -125,7 +126,7 @@ def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
     letters = TensorType(DType.int64, ["batch", "letters"], DeviceRef.CPU())
     trained = weights or package_file("g2p_en", "checkpoint20.npz")
     G2P().bundle(letters, weights=trained, name="g2p", rename=NAMES).write(repository / "g2p" / "1")
-    (repository / "g2p" / "model.yaml").write_text(f"batching:\n  ragged:\n    pad: {{letters: {_PAD}}}\n")
+    write_settings(repository / "g2p" / "model.yaml", f"batching:\n  ragged:\n    pad: {{letters: {_PAD}}}\n")
 
 
 def example_inputs() -> Inputs:

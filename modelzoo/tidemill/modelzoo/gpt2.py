@@ -16,6 +16,7 @@ from tidemill import nn
 from tidemill.dtype import DType
 from tidemill.graph import DeviceRef, TensorType, TensorValue, Weight, ops
 from tidemill.modelzoo.package_files import required_weights
+from tidemill.modelzoo.settings import write_settings
 from tidemill.modelzoo.zoo_model import Inputs
 
 __all__ = ["GPT2", "Config", "build", "example_inputs"]
@@ -114,7 +115,7 @@ def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
     """Write `repository/gpt2/1` over a checkpoint of Hugging Face's; it looks back only, so padding changes nothing."""
     bundle = GPT2().bundle(input_type(), weights=required_weights("gpt2", weights), name="gpt2")
     bundle.write(repository / "gpt2" / "1")
-    (repository / "gpt2" / "model.yaml").write_text("batching:\n  ragged:\n    pad: {input_ids: 0}\n")
+    write_settings(repository / "gpt2" / "model.yaml", "batching:\n  ragged:\n    pad: {input_ids: 0}\n")
 
 
 def example_inputs() -> Inputs:

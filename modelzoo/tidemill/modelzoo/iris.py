@@ -13,6 +13,7 @@ import numpy as np
 from tidemill import nn
 from tidemill.dtype import DType
 from tidemill.graph import DeviceRef, TensorType, TensorValue, ops
+from tidemill.modelzoo.settings import write_settings
 from tidemill.modelzoo.zoo_model import Inputs
 
 __all__ = ["SPECIES", "Iris", "build", "example_inputs"]
@@ -50,7 +51,7 @@ def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
     flower = TensorType(DType.float32, ["batch", 4], DeviceRef.CPU())
     Iris().bundle(flower, weights=weights or fitted, name="iris").write(repository / "iris" / "1")
     (repository / "iris" / "species.txt").write_text("\n".join(SPECIES) + "\n")
-    (repository / "iris" / "model.yaml").write_text("labels:\n  probability: species.txt\n")
+    write_settings(repository / "iris" / "model.yaml", "labels:\n  probability: species.txt\n")
 
 
 def example_inputs() -> Inputs:

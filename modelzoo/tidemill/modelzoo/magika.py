@@ -13,6 +13,7 @@ import numpy as np
 
 from tidemill.bundle import import_model
 from tidemill.modelzoo.package_files import package_file
+from tidemill.modelzoo.settings import write_settings
 from tidemill.modelzoo.zoo_model import Inputs
 
 __all__ = ["build", "example_inputs", "look_at"]
@@ -36,7 +37,7 @@ def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
     )
     settings = json.loads(package_file("magika", f"{_FOLDER}/config.min.json").read_text())
     (repository / "magika" / "kinds.txt").write_text("\n".join(settings["target_labels_space"]) + "\n")
-    (repository / "magika" / "model.yaml").write_text("labels:\n  target_label: kinds.txt\n")
+    write_settings(repository / "magika" / "model.yaml", "labels:\n  target_label: kinds.txt\n")
 
 
 def look_at(content: bytes) -> Inputs:

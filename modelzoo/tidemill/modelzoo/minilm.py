@@ -16,6 +16,7 @@ from tidemill import nn
 from tidemill.dtype import DType
 from tidemill.graph import DeviceRef, TensorType, TensorValue, ops
 from tidemill.modelzoo.package_files import package_file
+from tidemill.modelzoo.settings import write_settings
 from tidemill.modelzoo.zoo_model import Inputs
 
 __all__ = ["Config", "MiniLM", "build", "example_inputs"]
@@ -180,9 +181,10 @@ def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
     text = repository / "minilm-text"
     text.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(package_file(_PACKAGE, "model/tokenizer.json"), text / "tokenizer.json")
-    (text / "model.yaml").write_text(
+    write_settings(
+        text / "model.yaml",
         "base: minilm\nadapter:\n  text:\n    tokenizer: tokenizer.json\n"
-        f"    ids: input_ids\n    mask: attention_mask\n    max_length: {_MAX_TOKENS}\n"
+        f"    ids: input_ids\n    mask: attention_mask\n    max_length: {_MAX_TOKENS}\n",
     )
 
 

@@ -15,6 +15,7 @@ from tidemill import nn
 from tidemill.dtype import DType
 from tidemill.graph import DeviceRef, TensorType, TensorValue, Weight, ops
 from tidemill.modelzoo.package_files import package_file
+from tidemill.modelzoo.settings import write_settings
 from tidemill.modelzoo.zoo_model import Inputs
 
 __all__ = ["ONet", "PNet", "RNet", "build", "example_inputs"]
@@ -114,7 +115,7 @@ def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
         bundle = net.bundle(image, weights=trained, name=f"mtcnn-{name}")
         bundle.write(repository / f"mtcnn-{name}" / "1")
     # P-Net's smallest picture; with sizes of 1 there would be nothing to try it on.
-    (repository / "mtcnn-pnet" / "model.yaml").write_text("warmup:\n  - {height: 12, width: 12}\n")
+    write_settings(repository / "mtcnn-pnet" / "model.yaml", "warmup:\n  - {height: 12, width: 12}\n")
 
 
 def example_inputs() -> Inputs:

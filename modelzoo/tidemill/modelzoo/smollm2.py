@@ -20,6 +20,7 @@ from tidemill import nn
 from tidemill.dtype import DType
 from tidemill.graph import DeviceRef, TensorType, TensorValue, ops
 from tidemill.modelzoo.package_files import needed_weights, package_file
+from tidemill.modelzoo.settings import write_settings
 from tidemill.modelzoo.zoo_model import Inputs
 from tidemill.weights import open_checkpoint, read_gguf_metadata
 
@@ -181,7 +182,7 @@ def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
     checkpoint = _unpacked(gguf, config) if gguf else open_checkpoint(f"{weights}", rename={"**": "model.**"})
     bundle = model.bundle(*input_types(config), weights=needed_weights(model, checkpoint), name="smollm2")
     bundle.write(folder / "1")
-    (folder / "model.yaml").write_text(_SERVING)
+    write_settings(folder / "model.yaml", _SERVING)
     if gguf:
         tokenizer = json.dumps(tokenizer_file(read_gguf_metadata(gguf)), ensure_ascii=False)
         (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
