@@ -28,6 +28,23 @@ def test_inspect_shows_signature_and_files(write_model: WriteModel, capsys: Capt
     assert lines[start + 4].startswith("file     model.onnx  ")
 
 
+def test_inspect_tells_weights_and_what_loading_makes_of_them(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["build", "minilm", "--repository", str(tmp_path / "models")]) == 0
+    capsys.readouterr()
+    command = ["inspect", str(tmp_path / "models" / "minilm" / "1"), "--load", "--artifacts", str(tmp_path / "kept")]
+    told = []
+    for _ in range(2):
+        assert main(command) == 0
+        told.append(capsys.readouterr().out.splitlines())
+    for lines, artifact in zip(told, ("compiled", "hit"), strict=True):
+        assert "  function EncoderLayer: 42 nodes, called 6 times" in lines
+        assert "weights  weights.safetensors: 104 tensors, 90,856,960 bytes, mapped" in lines
+        assert any(line.startswith("runs on  CPUExecutionProvider, ") for line in lines)
+        assert any(line.startswith("nodes    CPUExecutionProvider ") for line in lines)
+        assert f"artifact {artifact}" in lines
+        assert any(line.startswith("memory   ") for line in lines)
+
+
 def test_check_says_how_a_model_would_be_served(write_model: WriteModel, capsys: Capture) -> None:
     assert main(["check", str(write_model("two") / "two")]) == 0
     out = capsys.readouterr().out

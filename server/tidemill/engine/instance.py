@@ -69,6 +69,7 @@ class Instance:
         self.providers = loaded.session.providers
         self.threads = loaded.session.threads
         self.artifact = loaded.artifact
+        self._held: tuple[object, ...] = ()
 
     @classmethod
     def open(cls, bundle: StoredBundle, options: InstanceOptions | None = None, graph: str | None = None) -> Instance:
@@ -89,7 +90,10 @@ class Instance:
         loaded = load_graph(bundle, entry, _session_options(options, entry.inputs), options.artifacts)
         _check_signature("inputs", entry.inputs, loaded.session.inputs)
         _check_signature("outputs", entry.outputs, loaded.session.outputs)
-        return cls(loaded, entry.inputs, entry.outputs)
+        instance = cls(loaded, entry.inputs, entry.outputs)
+        # Fetched files stay in the cache for as long as the session maps them.
+        instance._held = bundle.held
+        return instance
 
     @property
     def placement(self) -> Placement:

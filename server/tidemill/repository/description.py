@@ -106,6 +106,8 @@ def _findings(running: RunningModel, config: ModelConfig) -> Mapping[str, str]:
     return {
         "tidemill.batched": f"{'yes' if plan.proof.batchable else 'no'}: {plan.proof.reason}",
         "tidemill.providers": ", ".join(instance.providers),
+        "tidemill.nodes": str(instance.placement),
+        "tidemill.artifact": instance.artifact,
         "tidemill.threads": str(instance.threads),
         "tidemill.policy": "cost" if plan.costs else "fixed",
         **({"tidemill.base": config.base} if config.base else {}),

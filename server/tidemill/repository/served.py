@@ -96,6 +96,11 @@ class ServedModel:
         """Requests that wait for a run; those of a shared model count where it is owned."""
         return self._running.queued if self._running and self._owned else 0
 
+    @property
+    def placement(self) -> Mapping[str, int]:
+        """How many nodes each provider executes; nothing for a model that another runs, or that is not loaded."""
+        return self._running.instance.placement.nodes if self._running and self._owned else {}
+
     def not_ready_reason(self) -> str:
         """Why requests are refused; "" if they are not."""
         if self._state is ModelState.READY:

@@ -61,6 +61,13 @@ class ServerConfig(BaseModel):
     http_fast_lane: bool = Field(
         True, description="Whether plain infer requests over REST bypass the web framework; the answers are the same."
     )
+    artifact_dir: Path | None = Field(
+        None,
+        description="Where optimised graphs are kept, so that the next start need not optimise; nowhere if not set.",
+    )
+    precompiled: bool = Field(
+        False, description="Load only models whose optimised graph is in artifact_dir already; compile nothing."
+    )
     keys_file: Path | None = Field(
         None, description="A YAML file with the API keys of each group; it is read again when it changes."
     )
@@ -82,9 +89,11 @@ class ServerConfig(BaseModel):
         return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _tls_is_whole(self) -> Self:
+    def _settings_agree(self) -> Self:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key are given together or not at all")
+        if self.precompiled and not self.artifact_dir:
+            raise ValueError("precompiled needs artifact_dir: where the compiled models are")
         if self.tls_client_ca and not self.tls_certificate:
             raise ValueError("tls_client_ca needs tls_certificate and tls_key")
         return self

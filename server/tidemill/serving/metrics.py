@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -125,6 +125,7 @@ class Metrics:
         self._rows = self._histogram("batch_size", "Rows of a batch, per run.", buckets=_ROWS)
         self._load = self._gauge("model_load_duration_seconds", "From opening the bundle to ready.", *_MODEL)
         self._depth = self._gauge("queue_depth", "Requests that wait for an instance.", *_MODEL)
+        self._nodes = self._gauge("model_nodes", "Nodes that a provider executes.", *_MODEL, "provider")
         self._state = self._gauge("model_state", "1 for the state that the model is in.", *_MODEL, "state")
         self._inflight = self._gauge("inflight_requests", "Requests in the server.")
         self.unknown = self.model("", "")
@@ -139,6 +140,11 @@ class Metrics:
     def loaded(self, name: str, version: str, seconds: float) -> None:
         """Note how long a load took."""
         self._load.labels(name, version).set(seconds)
+
+    def placed(self, name: str, version: str, nodes: Mapping[str, int]) -> None:
+        """Note where a model's nodes run."""
+        for provider, count in nodes.items():
+            self._nodes.labels(name, version, provider).set(count)
 
     def watch_depth(self, name: str, version: str, depth: Callable[[], int]) -> None:
         """Ask `depth` at every scrape."""

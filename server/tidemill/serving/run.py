@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any
 
 from tidemill.batching.record import Observer
+from tidemill.engine.artifact import ArtifactCache
 from tidemill.errors import ConfigError
 from tidemill.repository.control import RepositoryControl
 from tidemill.repository.repository import Events, Place, Repository
@@ -56,7 +57,9 @@ class Server:
         self._certificates = Certificates.of(config)
         self.config = config = with_keys(config, self._ring.keys)
         metrics, changes = Metrics(), Changes()
-        repository = Repository.open(repositories, _events(metrics, changes), control=_control(config))
+        repository = Repository.open(
+            repositories, _events(metrics, changes), control=_control(config), artifacts=_artifacts(config)
+        )
         self.service = Service(repository, metrics, config, changes)
         self.http_port = 0
         self.grpc_port = 0
@@ -180,12 +183,17 @@ def _control(config: ServerConfig) -> RepositoryControl:
     return RepositoryControl(config.load_models, config.poll_seconds if polled else 0.0)
 
 
+def _artifacts(config: ServerConfig) -> ArtifactCache | None:
+    return ArtifactCache(config.artifact_dir, strict=config.precompiled) if config.artifact_dir else None
+
+
 def _events(metrics: Metrics, changes: Changes) -> Events:
     def on_state(served: ServedModel) -> None:
         metrics.model(served.name, served.version)
         metrics.set_state(served.name, served.version, served.state.value, _STATES)
         if served.state is ModelState.READY:
             metrics.loaded(served.name, served.version, served.load_seconds)
+            metrics.placed(served.name, served.version, served.placement)
             metrics.watch_depth(served.name, served.version, lambda: served.queued)
         changes.announce()
 
