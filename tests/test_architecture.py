@@ -64,12 +64,16 @@ PACKAGES = {
     "gguf": "tidemill.weights.gguf_file",
     "rich": "tidemill.weights.progress tidemill.bench.progress",
     "yaml": "tidemill.bundle.config tidemill.serving.config",
-    "pydantic": "tidemill.bundle.config tidemill.serving.config tidemill.serving.http",
+    "pydantic": (
+        "tidemill.bundle.config tidemill.bundle.ensemble_config tidemill.bundle.section "
+        "tidemill.bundle.sequence_config tidemill.serving.config tidemill.serving.http"
+    ),
     "onnx": (
         "tidemill.graph.check tidemill.graph.export tidemill.graph.function tidemill.bundle "
         "tidemill.repository.inspection"
     ),
     "onnxruntime": "tidemill.engine tidemill.driver",
+    "redis": "tidemill.repository.redis_cache",
     "tokenizers": "tidemill.adapters",
     "fastapi": "tidemill.serving",
     "starlette": "tidemill.serving",

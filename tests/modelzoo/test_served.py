@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import open_picture
-from zoo_server import Ask, ask_over, serving
+from zoo_server import Ask, ask_over, hear, serving
 
 from tidemill.modelzoo import ZOO
 from tidemill.modelzoo.g2p import pronounce, spell
@@ -51,6 +51,25 @@ def test_small_models(ask: Ask, expected: Callable[[str], Any]) -> None:
     image = np.random.default_rng(0).standard_normal((2, 1, 28, 28)).astype(np.float32)
     logits = ask("mnist-cnn", {"image": image})["logits"]
     np.testing.assert_allclose(logits, expected("mnist_cnn")["synthetic_logits"], atol=1e-5)
+
+
+@pytest.mark.parametrize("wire", ["http", "grpc"])
+def test_a_recording_as_a_sequence_alone_and_beside_others(
+    wire: str, addresses: dict[str, str], expected: Callable[[str], Any]
+) -> None:
+    """The server keeps the state: each recording is heard as if it were alone, though they run in one batch."""
+    audio = np.fromfile(_DATA / "goforward.raw", "<i2").astype(np.float32) / 32768
+    chunks = audio[: len(audio) // CHUNK * CHUNK].reshape(-1, CHUNK)
+    numbers = expected("silero_vad")["prob"]
+    np.testing.assert_allclose(hear(wire, addresses[wire], 1, chunks), numbers, atol=1e-4)
+    recordings = {2: chunks, "quiet": chunks * 0, "loud": np.clip(chunks * 2, -1, 1), 3: chunks}
+    with ThreadPoolExecutor(len(recordings)) as pool:
+        waiting = [pool.submit(hear, wire, addresses[wire], name, sound) for name, sound in recordings.items()]
+    heard = [future.result() for future in waiting]
+    np.testing.assert_allclose(heard[0], numbers, atol=1e-4)
+    np.testing.assert_allclose(heard[3], numbers, atol=1e-4)
+    np.testing.assert_allclose(heard[1], hear(wire, addresses[wire], 4, chunks * 0), atol=1e-5)
+    np.testing.assert_allclose(heard[2], hear(wire, addresses[wire], 5, np.clip(chunks * 2, -1, 1)), atol=1e-5)
 
 
 def test_a_recording_sent_chunk_by_chunk(ask: Ask, expected: Callable[[str], Any]) -> None:

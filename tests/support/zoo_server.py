@@ -15,7 +15,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import np_to_triton_dtype
 
-__all__ = ["Ask", "ask_over", "serving"]
+__all__ = ["Ask", "ask_over", "hear", "serving"]
 
 Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 """Asks a model, by name, about arrays by name."""
@@ -58,3 +58,18 @@ def ask_over(wire: str, addresses: Mapping[str, str]) -> Ask:
         return {name: answer.as_numpy(name) for name in names}
 
     return ask
+
+
+def hear(wire: str, address: str, sequence: int | str, chunks: Any) -> list[float]:
+    """Sends chunks of sound to silero-vad as one sequence, through Triton's client; returns the probabilities."""
+    module: Any = {"http": tritonclient.http, "grpc": tritonclient.grpc}[wire]
+    answers = []
+    with module.InferenceServerClient(address) as client:
+        for place, chunk in enumerate(chunks):
+            tensor = module.InferInput("audio", [1, *chunk.shape], np_to_triton_dtype(chunk.dtype))
+            tensor.set_data_from_numpy(chunk[None])
+            flags = {"sequence_start": not place, "sequence_end": place == len(chunks) - 1}
+            answer = client.infer("silero-vad", [tensor], sequence_id=sequence, **flags)
+            assert answer.as_numpy("next_hidden") is None
+            answers.append(float(answer.as_numpy("probability")[0]))
+    return answers

@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
+from tidemill.bundle.section import Count as _Count
+from tidemill.bundle.section import CountOrZero as _CountOrZero
+from tidemill.bundle.section import Section as _Section
+from tidemill.bundle.sequence_config import SequenceConfig
 from tidemill.errors import ConfigError
 from tidemill.weights.rename import check_rename
 
@@ -28,17 +32,10 @@ __all__ = [
 
 CONFIG_FILE = "model.yaml"
 
-_Count = Annotated[int, Field(strict=True, gt=0)]
-_CountOrZero = Annotated[int, Field(strict=True, ge=0)]
-
 
 def _checked_rename(rename: dict[str, str]) -> dict[str, str]:
     check_rename(rename)
     return rename
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class QueueConfig(_Section):
@@ -99,7 +96,7 @@ class BatchingConfig(QueueConfig):
     oversize: Literal["split", "refuse"] | None = None
     priority_levels: _Count = 1
     default_priority_level: _Count = 1
-    priorities: dict[int, QueueConfig] = {}
+    priorities: dict[int, QueueConfig] = Field(default={})
     ragged: RaggedConfig | None = None
 
 
@@ -173,6 +170,7 @@ class ModelConfig(_Section):
         shrink_above_bytes: A run that is fed more than so many bytes gives its memory back afterwards; 0 keeps it.
         dims: Sizes of symbolic dims by name; TensorRT builds for these.
         base: Another model of the repository whose instances run this one; None to load an own graph.
+        sequence: What is kept from one request to the next; None if requests have nothing to do with each other.
         adapter: The conversion of inputs; None to take tensors as they are.
         warmup: Sizes of symbolic dims, one mapping a run made before the model is ready; with none, one run with every
             dim 1.
@@ -183,19 +181,20 @@ class ModelConfig(_Section):
     max_batch_size: _CountOrZero | None = None
     batching: BatchingConfig = BatchingConfig()
     version_policy: VersionPolicy = VersionPolicy(latest=1)
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default={})
     instances: _Count = 1
     threads: _Count | None = None
     providers: tuple[str, ...] = Field(default=("cpu",), min_length=1)
-    provider_options: dict[str, dict[str, bool | int | float | str]] = {}
+    provider_options: dict[str, dict[str, bool | int | float | str]] = Field(default={})
     allow_fallback: bool = False
     prepack: bool = True
     shrink_above_bytes: _CountOrZero = 0
-    dims: dict[str, DimConfig] = {}
+    dims: dict[str, DimConfig] = Field(default={})
     base: str | None = None
+    sequence: SequenceConfig | None = None
     adapter: AdapterConfig | None = None
     warmup: tuple[dict[str, _Count], ...] = ()
-    rename: Annotated[dict[str, str], AfterValidator(_checked_rename)] = {}
+    rename: Annotated[dict[str, str], AfterValidator(_checked_rename)] = Field(default={})
 
 
 def load_config(path: str | PathLike[str]) -> ModelConfig:

@@ -1,6 +1,7 @@
 """Silero VAD: is somebody speaking in these 32 ms? A spectrum, four convolutions and an LSTM cell (MIT).
 
-The caller sends chunk after chunk of 16 kHz audio, with what the last answer gave as `next_...`; zeros to begin with.
+The caller sends chunk after chunk of 16 kHz audio under one `sequence_id`, and the server keeps what the model made of
+the last one. Who would rather keep it sends it along: what the last answer gave as `next_...`, zeros to begin with.
 Names are those of the scripted model (`silero_vad.jit`). The wheel's safetensors file holds other, older values.
 """
 
@@ -20,6 +21,13 @@ from tidemill.weights import open_checkpoint
 
 __all__ = ["CHUNK", "CONTEXT", "HIDDEN", "SileroVAD", "build", "example_inputs"]
 
+_SETTINGS = """\
+sequence:
+  state:
+    - {input: context, output: next_context}
+    - {input: hidden, output: next_hidden}
+    - {input: cell, output: next_cell}
+"""
 CHUNK = 512
 """Samples of one call: 32 ms."""
 CONTEXT = 64
@@ -108,7 +116,7 @@ class SileroVAD(nn.Module):
 
 
 def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
-    """Write `repository/silero-vad/1`.
+    """Write `repository/silero-vad/1`, and the settings that make it a model of sequences.
 
     Raises:
         ModuleNotFoundError: The package that carries the trained weights is not installed.
@@ -122,6 +130,7 @@ def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
     types = [TensorType(DType.float32, ["batch", size], DeviceRef.CPU()) for size in (CHUNK, CONTEXT, HIDDEN, HIDDEN)]
     bundle = model.bundle(*types, weights=needed_weights(model, checkpoint), name="silero-vad")
     bundle.write(repository / "silero-vad" / "1")
+    (repository / "silero-vad" / "model.yaml").write_text(_SETTINGS, encoding="utf-8")
 
 
 def example_inputs() -> Inputs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidemill.adapters.adapter import open_adapter
@@ -19,6 +19,7 @@ from tidemill.repository.plan import Plan
 from tidemill.repository.running import RunningModel
 from tidemill.repository.served import ModelState, ServedModel
 from tidemill.repository.starting import plan_batching, start
+from tidemill.repository.stateful import Owners, StatefulModel, keep_states
 
 __all__ = ["BringUp", "Events"]
 
@@ -46,11 +47,13 @@ class BringUp:
         events: Who is told of batches.
         clock: Seconds.
         artifacts: Where optimised graphs are kept; None to optimise at every load.
+        owners: Which version has which sequence, by model.
     """
 
     events: Events
     clock: Callable[[], float]
     artifacts: ArtifactCache | None = None
+    owners: dict[str, Owners] = field(default_factory=dict)
 
     async def __call__(
         self, plan: Plan, served: ServedModel, base: ServedModel | None, on_broken: Callable[[str], None]
@@ -87,7 +90,12 @@ class BringUp:
         adapter = await asyncio.to_thread(open_adapter, plan.config.adapter, plan.folder, running.inputs)
         outputs = [spec.name for spec in running.outputs]
         served.labels = await asyncio.to_thread(read_labels, plan.config.labels, plan.folder, outputs)
-        served.attach(running, adapter, plan.config, owned=plan.bundle is not None)
+        stateful = await asyncio.to_thread(self._keep_states, plan, running) if plan.config.sequence else None
+        served.attach(running, adapter, plan.config, owned=plan.bundle is not None, stateful=stateful)
+
+    def _keep_states(self, plan: Plan, running: RunningModel) -> StatefulModel:
+        owners = self.owners.setdefault(plan.name, {})
+        return keep_states(running, plan.config, plan.folder, self.clock, owners)
 
     async def _own(self, plan: Plan, bundle: Path, served: ServedModel, observer: Observer) -> RunningModel:
         instance = await asyncio.to_thread(open_instance, bundle, plan.config, self.artifacts)

@@ -64,7 +64,7 @@ class Catalogue:
             ModelNotReady: It is loading, has failed or is being let go; the message says which and why.
         """
         served = self.find(name, version)
-        if served.state is not ModelState.READY:
+        if not served.takes:
             raise ModelNotReady(served.not_ready_reason())
         return served
 

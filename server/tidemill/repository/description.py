@@ -9,6 +9,7 @@ from tidemill.batching.options import BatchingOptions, LevelOptions
 from tidemill.bundle.config import ModelConfig, VersionPolicy
 from tidemill.dtype import DType
 from tidemill.protocol.types import TensorSpec
+from tidemill.repository.described_sequences import describe_sequences
 from tidemill.repository.running import RunningModel
 
 __all__ = ["PLATFORM", "describe"]
@@ -16,18 +17,21 @@ __all__ = ["PLATFORM", "describe"]
 PLATFORM = "onnxruntime_onnx"
 
 
-def describe(name: str, inputs: Sequence[TensorSpec], running: RunningModel, config: ModelConfig) -> dict[str, Any]:
+def describe(
+    name: str, tensors: tuple[Sequence[TensorSpec], Sequence[TensorSpec]], running: RunningModel, config: ModelConfig
+) -> dict[str, Any]:
     """What Triton's ModelConfig has a field for, and under `parameters` what was found out at load.
 
     Args:
         name: The model.
-        inputs: What callers send.
+        tensors: What callers send, and what they get.
         running: The loaded model.
         config: Its configuration.
 
     Returns:
         Plain values that protobuf's JSON reader takes; `dims` are without the batch axis if the model is batched.
     """
+    inputs, outputs = tensors
     options = running.plan.options
     most = options.max_batch_size
     described = {
@@ -39,13 +43,15 @@ def describe(name: str, inputs: Sequence[TensorSpec], running: RunningModel, con
         "input": [_tensor(spec, batched=most > 0) | _INPUT_FIELDS for spec in inputs],
         "output": [
             _tensor(spec, batched=most > 0) | {"label_filename": config.labels.get(spec.name, "")} | _OUTPUT_FIELDS
-            for spec in running.outputs
+            for spec in outputs
         ],
         "instance_group": [_instance_group(name, running, options.instances)],
         "default_model_filename": "model.onnx",
         "model_transaction_policy": {"decoupled": False},
         "parameters": {key: {"string_value": value} for key, value in _findings(running, config).items()},
     }
+    if config.sequence:
+        return described | {"sequence_batching": describe_sequences(config.sequence, options, running)}
     return described | ({"dynamic_batching": _dynamic_batching(options)} if most else {})
 
 

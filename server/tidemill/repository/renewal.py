@@ -63,7 +63,7 @@ class Renewal:
             lineups[name] = await self._line_up(shelves[name], bases)
         retired = [old for name, lineup in lineups.items() for old in shelves[name].swap(lineup, self._on_state)]
         for served in retired:
-            self.retire(served, "unloaded")
+            self.retire(served, "unloaded", lingers=True)
         return {name: lineup.faults for name, lineup in lineups.items()}
 
     async def _line_up(self, shelf: Shelf, bases: Mapping[str, ServedModel]) -> Lineup:
@@ -105,10 +105,10 @@ class Renewal:
         self._on_state(served)
         return served
 
-    def retire(self, served: ServedModel, reason: str) -> asyncio.Task[None]:
-        """Refuse new requests at once, answer those that were taken, then let go of the model."""
+    def retire(self, served: ServedModel, reason: str, *, lingers: bool = False) -> asyncio.Task[None]:
+        """Refuse new requests at once, answer those that were taken, then let go of the model; see its `retire`."""
         served.begin_retiring(reason)
-        task = asyncio.ensure_future(served.retire(reason))
+        task = asyncio.ensure_future(served.retire(reason, lingers=lingers))
         self._leaving[task] = served
         task.add_done_callback(self._leaving.pop)
         return task

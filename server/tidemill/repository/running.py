@@ -28,6 +28,7 @@ class RunningModel:
         instance: The loaded graph.
         plan: How it is batched, and why.
         batcher: Where requests wait.
+        axis: The symbol of the dim along which requests are joined; None if they are not.
     """
 
     def __init__(self, instance: Instance, plan: BatchPlan, batcher: Batcher) -> None:
@@ -46,7 +47,7 @@ class RunningModel:
         self.outputs: tuple[TensorSpec, ...] = instance.outputs
         self.output_names = [spec.name for spec in instance.outputs]
         self.batcher = batcher
-        self._axis = plan.proof.symbol if plan.proof.batchable else None
+        self.axis = plan.proof.symbol if plan.proof.batchable else None
         self._users = 0
         self._unused = asyncio.Event()
         self._unused.set()
@@ -90,7 +91,7 @@ class RunningModel:
 
     def rows(self, sizes: Mapping[str, int]) -> int:
         """The rows of a request whose symbolic dims have these sizes."""
-        return sizes[self._axis] if self._axis else 1
+        return sizes[self.axis] if self.axis else 1
 
     def room(self, rows: int) -> int:
         """How many requests of so many rows one run takes; 0 if a single one is too large."""

@@ -16,6 +16,7 @@ from tidemill.protocol.types import Array, InferRequest, InferResponse, ModelMet
 from tidemill.repository.description import PLATFORM, describe
 from tidemill.repository.running import RunningModel
 from tidemill.repository.started import Started
+from tidemill.repository.stateful import StatefulModel
 
 __all__ = ["ModelState", "ServedModel"]
 
@@ -60,7 +61,8 @@ class ServedModel:
         self._running: RunningModel | None = None
         self._adapter: Adapter | None = None
         self._config = ModelConfig()
-        self._owned = False
+        self._owned = self._lingers = False
+        self._stateful: StatefulModel | None = None
         self._signature = Signature(())
 
     @classmethod
@@ -77,8 +79,15 @@ class ServedModel:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """What callers send; the adapter's inputs if there is one."""
+        """What callers send; the adapter's inputs if there is one, without what is kept for them."""
+        if self._stateful:
+            return self._stateful.inputs
         return self._adapter.inputs if self._adapter else self.running.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """What callers get."""
+        return self._stateful.outputs if self._stateful else self.running.outputs
 
     @property
     def running(self) -> RunningModel:
@@ -90,6 +99,11 @@ class ServedModel:
         if self._running is None:
             raise ModelNotReady(self.not_ready_reason())
         return self._running
+
+    @property
+    def takes(self) -> bool:
+        """Whether it takes requests: it is READY, or lets sequences come to their end."""
+        return self._state is ModelState.READY or self._lingers
 
     @property
     def queued(self) -> int:
@@ -114,7 +128,15 @@ class ServedModel:
         self._state = state
         self._on_state(self)
 
-    def attach(self, running: RunningModel, adapter: Adapter | None, config: ModelConfig, *, owned: bool) -> None:
+    def attach(
+        self,
+        running: RunningModel,
+        adapter: Adapter | None,
+        config: ModelConfig,
+        *,
+        owned: bool,
+        stateful: StatefulModel | None = None,
+    ) -> None:
         """Take over a loaded model.
 
         Args:
@@ -122,8 +144,12 @@ class ServedModel:
             adapter: What stands before it.
             config: How it was configured.
             owned: Whether `running` ends with this model; False if it is the base's.
+            stateful: What keeps the states of sequences; None if the model has none.
         """
         self._running, self._adapter, self._config, self._owned = running, adapter, config, owned
+        self._stateful = stateful
+        if stateful:
+            stateful.belong(self)
         self._signature = Signature(self.inputs)
 
     def ready(self, load_seconds: float) -> None:
@@ -154,9 +180,18 @@ class ServedModel:
         if self._running and self._owned:
             await self._running.drain()
 
-    async def retire(self, reason: str) -> None:
-        """Refuse new requests at once, answer those that were taken, and let go of the model."""
+    async def retire(self, reason: str, *, lingers: bool = False) -> None:
+        """Refuse new requests at once, answer those that were taken, and let go of the model.
+
+        Args:
+            reason: What callers are told.
+            lingers: Whether sequences may go on to their end first.
+        """
         self.begin_retiring(reason)
+        if self._stateful:
+            self._lingers = lingers
+            await self._stateful.leave(reason, lingers=lingers)
+            self._lingers = False
         await self.drain()
         self.close()
 
@@ -171,6 +206,8 @@ class ServedModel:
     def close(self) -> None:
         """Let go of the model; requests that still wait fail with ShuttingDown."""
         running, self._running = self._running, None
+        if self._stateful:
+            self._stateful.close()
         if running and self._owned:
             running.close()
         if self._state is not ModelState.FAILED:
@@ -178,16 +215,16 @@ class ServedModel:
 
     def metadata(self, versions: Iterable[str]) -> ModelMetadata:
         """The signature, beside the versions to show; ModelNotReady before the model is loaded."""
-        return ModelMetadata(self.name, tuple(versions), PLATFORM, self.inputs, self.running.outputs)
+        return ModelMetadata(self.name, tuple(versions), PLATFORM, self.inputs, self.outputs)
 
     def config(self) -> dict[str, Any]:
         """How it is served, in the field names of Triton's ModelConfig; ModelNotReady before it is loaded."""
-        return describe(self.name, self.inputs, self.running, self._config)
+        return describe(self.name, (self.inputs, self.outputs), self.running, self._config)
 
     @property
     def direct(self) -> RunningModel | None:
         """What runs requests as they come; None while there is none, or if they are converted first."""
-        return None if self._adapter else self._running
+        return None if self._adapter or self._stateful else self._running
 
     def check(self, inputs: Mapping[str, Array]) -> Mapping[str, int]:
         """The sizes of the symbolic dims in inputs that fit; InvalidArgument if they do not."""
@@ -210,13 +247,19 @@ class ServedModel:
             InvalidArgument: A name, dtype, shape or value does not fit the model.
             TidemillError: The run failed, or could not be made (in time).
         """
-        running = self.running
+        running, stateful = self.running, self._stateful
+        if stateful and (owner := stateful.owner(request.parameters, request.model_version)):
+            return owner.start(request, deadline)
         names = running.output_names
         if request.outputs:
             wanted = [output.name for output in request.outputs]
             check_names("output", names, wanted)
             names = wanted
         urgency = _urgency(request.parameters) if request.parameters else None
+        if stateful:
+            outputs = stateful.submit(request.inputs, request.parameters, deadline, urgency)
+            hidden = not request.outputs and request.parameters.get("sequence_id")
+            return Started(self, request, [spec.name for spec in self.outputs] if hidden else names, outputs)
         sizes = self._signature.check(request.inputs)
         if self._adapter is None:
             outputs = running.submit(request.inputs, sizes, deadline, urgency)

@@ -14,7 +14,7 @@ from tidemill.protocol.index import ModelIndex
 from tidemill.protocol.types import InferRequest, InferResponse, ModelMetadata, ServerMetadata
 from tidemill.repository.loading import read_graph
 from tidemill.repository.repository import Repository
-from tidemill.repository.served import ModelState, ServedModel
+from tidemill.repository.served import ServedModel
 from tidemill.serving.admission import Admission, Admitted
 from tidemill.serving.changes import Changes
 from tidemill.serving.config import ServerConfig
@@ -37,6 +37,7 @@ _EXTENSIONS = (
     "model_repository(unload_dependents)",
     "parameters",
     "schedule_policy",
+    "sequence",
     "statistics",
     "system_shared_memory",
     "trace",
@@ -257,7 +258,7 @@ class Service:
         begun = self._clock()
         deadline = self._deadline(request, within, begun)
         held = self.memory.hold(request.outputs) if request.outputs else {}
-        if served is None or served.state is not ModelState.READY:
+        if served is None or not served.takes:
             served = self._repository.get(request.model_name, request.model_version)
         return Underway(served.start(request, deadline), held, self.traces, self._clock, begun)
 
