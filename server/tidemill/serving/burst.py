@@ -91,8 +91,17 @@ class _Group(NamedTuple):
 class Burst:
     """What has arrived in this turn of one event loop."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, linger: int = 0) -> None:
+        """Begin empty.
+
+        Args:
+            service: What answers.
+            linger: For how many turns without an arrival others are waited for: for wires that bring what arrived at
+                one time in several turns.
+        """
         self._service = service
+        self._linger = linger
+        self._arrived = self._quiet = 0
         self._clock = service.admission.clock
         self._find = service.find
         self._arriving: dict[Kind, _Group] = {}
@@ -111,6 +120,7 @@ class Burst:
         if alone and not self._arriving and not self._waiting:
             self._answer(_Group(kind, self._clock(), [(caller, message)]))
             return
+        self._arrived += 1
         group = self._arriving.get(kind)
         if group is not None:
             group.members.append((caller, message))
@@ -120,6 +130,11 @@ class Burst:
         self._arriving[kind] = _Group(kind, self._clock(), [(caller, message)])
 
     def _answer_all(self) -> None:
+        self._quiet = 0 if self._arrived else self._quiet + 1
+        self._arrived = 0
+        if self._arriving and self._quiet < self._linger:
+            asyncio.get_running_loop().call_soon(self._answer_all)
+            return
         self._waiting.extend(self._arriving.values())
         self._arriving.clear()
         end = self._clock() + _HOLD_SECONDS

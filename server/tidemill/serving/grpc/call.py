@@ -45,12 +45,12 @@ def told(error: Exception) -> tuple[Any, str]:
 
 
 def answered(answer: Answer) -> Callable[[bytes, Context], Awaitable[bytes]]:
-    """A handler that answers with a message or a status."""
+    """A handler that answers with a message, which may be written already, or with a status."""
 
     async def handle(data: bytes, context: Context) -> bytes:
         try:
             message = await answer(data, context)
-            return bytes(message.SerializeToString())
+            return message if isinstance(message, bytes) else bytes(message.SerializeToString())
         except Exception as error:
             code, text = told(error)
         await context.abort(code, text)

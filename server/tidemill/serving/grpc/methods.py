@@ -6,11 +6,12 @@ from typing import Any
 
 import grpc
 
-from tidemill.errors import InvalidArgument, Unsupported
+from tidemill.errors import Unsupported
 from tidemill.protocol import rpc
 from tidemill.protocol.metadata import format_index, format_model_metadata, format_server_metadata
 from tidemill.serving.grpc.call import Answer, Context, answered, read_message, write_message
 from tidemill.serving.grpc.control import ControlAnswers
+from tidemill.serving.grpc.infer import Infer
 from tidemill.serving.grpc.stream import Stream
 from tidemill.serving.service import Service
 
@@ -44,7 +45,7 @@ class _Answers:
             "ModelMetadata": self._model_metadata,
             "ModelConfig": self._model_config,
             "ModelStatistics": self._model_statistics,
-            "ModelInfer": self._model_infer,
+            "ModelInfer": Infer(self._service).answer,
             "RepositoryIndex": self._repository_index,
         }
 
@@ -77,21 +78,8 @@ class _Answers:
         statistics = self._service.statistics(request.name, request.version)
         return rpc.document_to_message("ModelStatisticsResponse", {"model_stats": statistics})
 
-    async def _model_infer(self, data: bytes, context: Context) -> Any:
-        message = self._parsed_infer(data)
-        with self._service.track("grpc", message.model_name, message.model_version):
-            request = rpc.request_from_message(message, self._service.memory.reader())
-            return rpc.response_to_message(await self._service.infer(request, context.time_remaining()))
-
     async def _repository_index(self, data: bytes, _context: Context) -> Any:
         request = read_message("RepositoryIndex", data)
         if request.repository_name:
             raise Unsupported("repositories have no names here; leave repository_name empty")
         return write_message("RepositoryIndex", models=format_index(self._service.index(request.ready)))
-
-    def _parsed_infer(self, data: bytes) -> Any:
-        try:
-            return read_message("ModelInfer", data)
-        except InvalidArgument as error:
-            self._service.metrics.unknown.on_request("grpc", error.code, 0.0)
-            raise
