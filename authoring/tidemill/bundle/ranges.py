@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
+from tidemill.bundle.wire import fields
 from tidemill.errors import InvalidBundle
 
 __all__ = ["ExternalData", "check_ranges", "external_data"]
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_NUMBER_BYTES = 10  # of a varint, at most
 _MAX_DEPTH = 64
 
 # Which fields of onnx.proto lead to tensors: message -> field number -> message.
@@ -35,16 +34,16 @@ class ExternalData:
 
     Attributes:
         tensor: The tensor's name.
-        fields: What the file says of the place: location, offset, length, ...
+        told: What the file says of the place: location, offset, length, ...
     """
 
     tensor: str
-    fields: Mapping[str, str]
+    told: Mapping[str, str]
 
     @property
     def location(self) -> str:
         """The file, relative to the ONNX file's folder."""
-        location = self.fields.get("location", "")
+        location = self.told.get("location", "")
         inside = _inside(location)
         if inside is None:
             raise InvalidBundle(
@@ -64,7 +63,7 @@ class ExternalData:
             )
 
     def _number(self, key: str, default: int) -> int:
-        text = self.fields.get(key)
+        text = self.told.get(key)
         if text is None:
             return default
         if not text.isascii() or not text.isdigit():
@@ -92,7 +91,9 @@ def external_data(path: Path) -> Iterator[ExternalData]:
         content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     try:
         yield from _walk("Model", content, 0)
-    except (ValueError, IndexError) as error:
+    except InvalidBundle as error:
+        raise InvalidBundle(f"{path.name}: {error}") from None
+    except ValueError as error:
         raise InvalidBundle(f"{path.name} is no ONNX model: {error}") from None
 
 
@@ -117,60 +118,29 @@ def check_ranges(path: Path, sizes: Mapping[str, int]) -> None:
 def _walk(message: str, content: memoryview, depth: int) -> Iterator[ExternalData]:
     if depth > _MAX_DEPTH:
         raise ValueError(f"its graphs are nested over {_MAX_DEPTH} deep")
-    if message not in ("Model", "Graph") and _LOCATION not in bytes(content):
-        return
-    if message == "Tensor":
-        yield from _read_tensor(content)
-        return
+    if message not in ("Model", "Graph"):
+        text = bytes(content)
+        if _LOCATION not in text:
+            return
+        if message == "Tensor":
+            yield from _read_tensor(text)
+            return
     paths = _PATHS[message]
-    for field, value in _fields(content):
-        if field in paths and isinstance(value, memoryview):
+    for field, value in fields(content):
+        if field in paths:
             yield from _walk(paths[field], value, depth + 1)
 
 
-def _read_tensor(content: memoryview) -> Iterator[ExternalData]:
+def _read_tensor(content: bytes) -> Iterator[ExternalData]:
     name, places = "", {}
-    for field, value in _fields(content):
-        if field == _TENSOR_NAME and isinstance(value, memoryview):
-            name = str(value, "utf-8", "replace")
-        elif field == _TENSOR_EXTERNAL and isinstance(value, memoryview):
-            pair = {key: str(text, "utf-8") for key, text in _fields(value) if isinstance(text, memoryview)}
-            key = pair.get(1, "")
+    for field, value in fields(content):
+        if field == _TENSOR_NAME:
+            name = value.decode(errors="replace")
+        elif field == _TENSOR_EXTERNAL:
+            pair = dict(fields(value))
+            key = pair.get(1, b"").decode()
             if key in places:
                 raise ValueError(f"tensor {name!r} names the {key} of its data twice")
-            places[key] = pair.get(2, "")
+            places[key] = pair.get(2, b"").decode()
     if places:
         yield ExternalData(name, places)
-
-
-def _fields(content: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    at, end = 0, len(content)
-    while at < end:
-        key, at = _varint(content, at)
-        kind = key & 7
-        if kind == _BYTES:
-            length, at = _varint(content, at)
-            if at + length > end:
-                raise ValueError("a field ends after the file")
-            yield key >> 3, content[at : at + length]
-            at += length
-        elif kind == _VARINT:
-            value, at = _varint(content, at)
-            yield key >> 3, value
-        elif kind in (_FIXED32, _FIXED64):
-            at += 4 if kind == _FIXED32 else 8
-        else:
-            raise ValueError(f"a field has the wire type {kind}")
-
-
-def _varint(content: memoryview, at: int) -> tuple[int, int]:
-    number = content[at]
-    if number < 0x80:
-        return number, at + 1
-    number &= 0x7F
-    for place in range(1, _NUMBER_BYTES):
-        byte = content[at + place]
-        number |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            return number, at + place + 1
-    raise ValueError("a number is too long")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from tidemill.errors import InvalidBundle
 
@@ -12,25 +12,36 @@ __all__ = ["fields", "has_functions"]
 
 _FUNCTIONS = 25  # ModelProto.functions
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_CONTINUED = 0x80  # a byte of a number that is followed by another
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 
+_Buffer = TypeVar("_Buffer", bytes, memoryview)
 
-def fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
+
+def fields(message: _Buffer) -> Iterator[tuple[int, _Buffer]]:
     """The fields of a message that hold text, bytes or messages: their numbers and contents.
+
+    Most numbers have one byte, so that is looked at before a function is called for the others.
 
     Raises:
         InvalidBundle: It is no message.
     """
-    place = 0
-    while place < len(message):
-        key, place = _number(message, place)
+    place, end = 0, len(message)
+    while place < end:
+        key = message[place]
+        place += 1
+        if key >= _CONTINUED:
+            key, place = _number(message, place - 1)
         kind = key & 7
         if kind == _BYTES:
-            length, place = _number(message, place)
-            if length > len(message) - place:
+            length = message[place] if place < end else _CONTINUED
+            place += 1
+            if length >= _CONTINUED:
+                length, place = _number(message, place - 1)
+            begin, place = place, place + length
+            if place > end:
                 raise InvalidBundle("the graph is no ONNX model: it ends in the middle")
-            yield key >> 3, message[place : place + length]
-            place += length
+            yield key >> 3, message[begin:place]
         elif kind == _VARINT:
             _, place = _number(message, place)
         elif kind in _FIXED_SIZES:
@@ -51,7 +62,7 @@ def has_functions(path: Path) -> bool:
     return False
 
 
-def _number(message: memoryview, place: int) -> tuple[int, int]:
+def _number(message: bytes | memoryview, place: int) -> tuple[int, int]:
     """The number at a place, and the place after it."""
     number, shift = 0, 0
     while place < len(message) and shift < 64:

@@ -125,7 +125,7 @@ def test_an_oversize_weights_header_is_refused_at_opening(tmp_path: Path) -> Non
 )
 def test_files_that_are_no_onnx(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "m.onnx").write_bytes(content)
-    with pytest.raises(InvalidBundle, match=r"m\.onnx is no ONNX model"):
+    with pytest.raises(InvalidBundle, match=r"m\.onnx: the graph is no ONNX model"):
         check_ranges(tmp_path / "m.onnx", {})
 
 
