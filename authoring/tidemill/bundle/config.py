@@ -146,6 +146,12 @@ class DimConfig(_Section):
     max: _Count
 
 
+class ResponseCacheConfig(_Section):
+    """Whether answers are kept for requests that come again, where the server has a cache."""
+
+    enable: bool = False
+
+
 class AdapterConfig(_Section):
     """What turns a caller's input into the model's tensors."""
 
@@ -171,6 +177,7 @@ class ModelConfig(_Section):
         dims: Sizes of symbolic dims by name; TensorRT builds for these.
         base: Another model of the repository whose instances run this one; None to load an own graph.
         sequence: What is kept from one request to the next; None if requests have nothing to do with each other.
+        response_cache: Whether answers are kept for requests that come again.
         adapter: The conversion of inputs; None to take tensors as they are.
         warmup: Sizes of symbolic dims, one mapping a run made before the model is ready; with none, one run with every
             dim 1.
@@ -192,9 +199,16 @@ class ModelConfig(_Section):
     dims: dict[str, DimConfig] = Field(default={})
     base: str | None = None
     sequence: SequenceConfig | None = None
+    response_cache: ResponseCacheConfig = ResponseCacheConfig()
     adapter: AdapterConfig | None = None
     warmup: tuple[dict[str, _Count], ...] = ()
     rename: Annotated[dict[str, str], AfterValidator(_checked_rename)] = Field(default={})
+
+    @model_validator(mode="after")
+    def _check_cache(self) -> Self:
+        if self.sequence and self.response_cache.enable:
+            raise ValueError("response_cache contradicts sequence: an answer follows from what came before it")
+        return self
 
 
 def load_config(path: str | PathLike[str]) -> ModelConfig:

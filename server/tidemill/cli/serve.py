@@ -42,6 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--artifact-dir", type=Path, help="where optimised graphs are kept for the next start")
     parser.add_argument("--precompiled", action=argparse.BooleanOptionalAction, help="compile nothing; load only those")
+    parser.add_argument("--cache-bytes", type=int, help="memory for answers of models with response_cache")
+    parser.add_argument("--cache-redis", metavar="URL", help="a Redis server that keeps those answers instead")
     parser.add_argument("--keys-file", type=Path, help="YAML file with the API keys of each group")
     parser.add_argument("--tls-certificate", type=Path, help="certificate chain as PEM, for both faces")
     parser.add_argument("--tls-key", type=Path, help="its private key as PEM")

@@ -13,9 +13,12 @@ from tidemill.batching.record import Observer
 from tidemill.engine.artifact import ArtifactCache
 from tidemill.errors import LoadFailed, ModelNotReady
 from tidemill.repository.breaker import break_after
+from tidemill.repository.cache_key import model_digest
 from tidemill.repository.labels import read_labels
 from tidemill.repository.loading import open_instance, warm
+from tidemill.repository.memory import Memory
 from tidemill.repository.plan import Plan
+from tidemill.repository.response_cache import Note, ResponseCache
 from tidemill.repository.running import RunningModel
 from tidemill.repository.served import ModelState, ServedModel
 from tidemill.repository.starting import plan_batching, start
@@ -33,10 +36,12 @@ class Events:
     Attributes:
         on_state: Called after every change of a model's state.
         observer: Makes the observer of a model's batches.
+        on_cache: Makes what is told of a model's requests whether their answers were kept.
     """
 
     on_state: Callable[[ServedModel], None] = lambda _: None
     observer: Callable[[ServedModel], Observer | None] = lambda _: None
+    on_cache: Callable[[ServedModel], Note] = lambda _: lambda _hit, _seconds: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +52,14 @@ class BringUp:
         events: Who is told of batches.
         clock: Seconds.
         artifacts: Where optimised graphs are kept; None to optimise at every load.
+        cache: Where answers are kept; None to keep none.
         owners: Which version has which sequence, by model.
     """
 
     events: Events
     clock: Callable[[], float]
     artifacts: ArtifactCache | None = None
+    cache: ResponseCache | None = None
     owners: dict[str, Owners] = field(default_factory=dict)
 
     async def __call__(
@@ -91,7 +98,15 @@ class BringUp:
         outputs = [spec.name for spec in running.outputs]
         served.labels = await asyncio.to_thread(read_labels, plan.config.labels, plan.folder, outputs)
         stateful = await asyncio.to_thread(self._keep_states, plan, running) if plan.config.sequence else None
-        served.attach(running, adapter, plan.config, owned=plan.bundle is not None, stateful=stateful)
+        memory = await asyncio.to_thread(self._remember, plan, served) if plan.config.response_cache.enable else None
+        owned = plan.bundle is not None
+        served.attach(running, adapter, plan.config, owned=owned, stateful=stateful, memory=memory)
+
+    def _remember(self, plan: Plan, served: ServedModel) -> Memory | None:
+        if self.cache is None:
+            _LOG.info("model %r: response_cache has no effect, as the server has none (cache_bytes)", plan.name)
+            return None
+        return Memory(self.cache, model_digest(plan), self.events.on_cache(served))
 
     def _keep_states(self, plan: Plan, running: RunningModel) -> StatefulModel:
         owners = self.owners.setdefault(plan.name, {})

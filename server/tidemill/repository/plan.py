@@ -13,7 +13,7 @@ from tidemill.repository.source import Source, read_source
 
 __all__ = ["Plan", "count_wanted", "make_plans", "plans_of"]
 
-_OF_DERIVED_MODELS = {"base", "adapter", "labels", "sequence"}
+_OF_DERIVED_MODELS = {"base", "adapter", "labels", "response_cache", "sequence"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from tidemill.repository.control import RepositoryControl
 from tidemill.repository.layout import OneModel, find_folder, scan
 from tidemill.repository.mirror import Mirror
 from tidemill.repository.renewal import Renewal
+from tidemill.repository.response_cache import ResponseCache
 from tidemill.repository.served import ModelState, ServedModel
 from tidemill.repository.shelf import Shelf
 from tidemill.repository.source import Source, read_source
@@ -58,6 +59,7 @@ class Repository(Catalogue):
         clock: Callable[[], float] = time.monotonic,
         control: RepositoryControl | None = None,
         artifacts: ArtifactCache | None = None,
+        cache: ResponseCache | None = None,
     ) -> Repository:
         """List what the repository folders hold; every model to be served is LOADING until `load_all`.
 
@@ -67,12 +69,13 @@ class Repository(Catalogue):
             clock: Seconds; deadlines are given in it.
             control: Which models are loaded when.
             artifacts: Where optimised graphs are kept.
+            cache: Where the answers of models are kept that ask for it.
 
         Raises:
             ConfigError: A path is no repository, two hold the same model, or one to start with is in none.
         """
         control = control or RepositoryControl()
-        repository = cls(places, BringUp(events or Events(), clock, artifacts), control)
+        repository = cls(places, BringUp(events or Events(), clock, artifacts, cache), control)
         if not repository._mirrors:
             repository._check_start()
         return repository

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from tidemill.adapters.adapter import Adapter
@@ -14,6 +15,7 @@ from tidemill.errors import InvalidArgument, ModelNotReady
 from tidemill.protocol.signature import Signature, check_inputs, check_names
 from tidemill.protocol.types import Array, InferRequest, InferResponse, ModelMetadata, Parameter, TensorSpec
 from tidemill.repository.description import PLATFORM, describe
+from tidemill.repository.memory import Memory
 from tidemill.repository.running import RunningModel
 from tidemill.repository.started import Started
 from tidemill.repository.stateful import StatefulModel
@@ -63,6 +65,7 @@ class ServedModel:
         self._config = ModelConfig()
         self._owned = self._lingers = False
         self._stateful: StatefulModel | None = None
+        self._memory: Memory | None = None
         self._signature = Signature(())
 
     @classmethod
@@ -136,6 +139,7 @@ class ServedModel:
         *,
         owned: bool,
         stateful: StatefulModel | None = None,
+        memory: Memory | None = None,
     ) -> None:
         """Take over a loaded model.
 
@@ -145,9 +149,10 @@ class ServedModel:
             config: How it was configured.
             owned: Whether `running` ends with this model; False if it is the base's.
             stateful: What keeps the states of sequences; None if the model has none.
+            memory: What keeps answers; None if nothing does.
         """
         self._running, self._adapter, self._config, self._owned = running, adapter, config, owned
-        self._stateful = stateful
+        self._stateful, self._memory = stateful, memory
         if stateful:
             stateful.belong(self)
         self._signature = Signature(self.inputs)
@@ -224,7 +229,7 @@ class ServedModel:
     @property
     def direct(self) -> RunningModel | None:
         """What runs requests as they come; None while there is none, or if they are converted first."""
-        return None if self._adapter or self._stateful else self._running
+        return None if self._adapter or self._stateful or self._memory else self._running
 
     def check(self, inputs: Mapping[str, Array]) -> Mapping[str, int]:
         """The sizes of the symbolic dims in inputs that fit; InvalidArgument if they do not."""
@@ -261,12 +266,21 @@ class ServedModel:
             hidden = not request.outputs and request.parameters.get("sequence_id")
             return Started(self, request, [spec.name for spec in self.outputs] if hidden else names, outputs)
         sizes = self._signature.check(request.inputs)
+        if self._memory is None:
+            return Started(self, request, names, self._submit(running, request, sizes, (deadline, urgency)))
+        run = partial(self._submit, running, request, sizes, (deadline, urgency))
+        return Started(self, request, names, self._memory.answer(request, names, run, running))
+
+    def _submit(
+        self,
+        running: RunningModel,
+        request: InferRequest,
+        sizes: Mapping[str, int],
+        wanted: tuple[float | None, Urgency | None],
+    ) -> asyncio.Future[Mapping[str, Array]]:
         if self._adapter is None:
-            outputs = running.submit(request.inputs, sizes, deadline, urgency)
-        else:
-            work = self._convert_and_run(running, self._adapter, request.inputs, deadline, urgency)
-            outputs = asyncio.ensure_future(work)
-        return Started(self, request, names, outputs)
+            return running.submit(request.inputs, sizes, *wanted)
+        return asyncio.ensure_future(self._convert_and_run(running, self._adapter, request.inputs, *wanted))
 
     async def _convert_and_run(
         self,

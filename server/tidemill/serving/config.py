@@ -68,6 +68,12 @@ class ServerConfig(BaseModel):
     precompiled: bool = Field(
         False, description="Load only models whose optimised graph is in artifact_dir already; compile nothing."
     )
+    cache_bytes: int = Field(
+        0, ge=0, description="Memory for answers of models with response_cache; 0 keeps none in this process."
+    )
+    cache_redis: str | None = Field(
+        None, description="The URL of a Redis server that keeps those answers instead, for several servers."
+    )
     keys_file: Path | None = Field(
         None, description="A YAML file with the API keys of each group; it is read again when it changes."
     )

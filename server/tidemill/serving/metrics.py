@@ -80,6 +80,10 @@ class ModelMetrics:
         self._answers.append((protocol, seconds, count))
         self._tally.touch()
 
+    def on_cache(self, hit: bool, seconds: float) -> None:
+        """Count one request whose answer was looked for in the cache."""
+        (self._tally.cache_hit if hit else self._tally.cache_miss).add(seconds)
+
     def on_request(self, protocol: str, code: str, seconds: float) -> None:
         """Count one answered request: its error code or "ok", and how long it took from first byte to answer."""
         series = self._series

@@ -35,6 +35,16 @@ _COUNTERS: dict[str, tuple[str, Callable[[Tally], int]]] = {
         "Cumulative time of splitting the results of those batches",
         lambda tally: tally.split.microseconds,
     ),
+    "nv_cache_num_hits_per_model": ("Requests whose answer was kept", lambda tally: tally.cache_hit.count),
+    "nv_cache_num_misses_per_model": ("Requests whose answer was not kept", lambda tally: tally.cache_miss.count),
+    "nv_cache_hit_duration_per_model": (
+        "Cumulative time of finding answers that were kept",
+        lambda tally: tally.cache_hit.microseconds,
+    ),
+    "nv_cache_miss_duration_per_model": (
+        "Cumulative time of looking for answers that were not kept, and of keeping them",
+        lambda tally: tally.cache_miss.microseconds,
+    ),
 }
 _FAILURE = "nv_inference_request_failure"
 _PENDING = "nv_inference_pending_request_count"

@@ -13,6 +13,7 @@ from tidemill.engine.artifact import ArtifactCache
 from tidemill.errors import ConfigError
 from tidemill.repository.control import RepositoryControl
 from tidemill.repository.repository import Events, Place, Repository
+from tidemill.repository.response_cache import LocalCache, Note, ResponseCache
 from tidemill.repository.served import ModelState, ServedModel
 from tidemill.serving.certificates import Certificates
 from tidemill.serving.changes import Changes
@@ -56,9 +57,14 @@ class Server:
         self._ring = KeyRing(config.keys_file)
         self._certificates = Certificates.of(config)
         self.config = config = with_keys(config, self._ring.keys)
+        self._cache = _open_cache(config)
         metrics, changes = Metrics(), Changes()
         repository = Repository.open(
-            repositories, _events(metrics, changes), control=_control(config), artifacts=_artifacts(config)
+            repositories,
+            _events(metrics, changes),
+            control=_control(config),
+            artifacts=_artifacts(config),
+            cache=self._cache,
         )
         self.service = Service(repository, metrics, config, changes)
         self.http_port = 0
@@ -116,6 +122,8 @@ class Server:
         self.service.close()
         await _first(ended, asyncio.sleep(_ANSWER_SECONDS))
         await asyncio.gather(self._http.abandon(), self._grpc.stop(0))
+        if self._cache:
+            await self._cache.close()
 
     def renew(self) -> None:
         """Take over keys and certificates whose files have changed."""
@@ -183,6 +191,19 @@ def _control(config: ServerConfig) -> RepositoryControl:
     return RepositoryControl(config.load_models, config.poll_seconds if polled else 0.0)
 
 
+def _open_cache(config: ServerConfig) -> ResponseCache | None:
+    if config.cache_redis is None:
+        return LocalCache(config.cache_bytes) if config.cache_bytes else None
+    try:
+        from tidemill.repository.redis_cache import RedisCache
+
+        return RedisCache(config.cache_redis)
+    except ModuleNotFoundError:
+        raise ConfigError("cache_redis needs the package redis; run: pip install 'tidemill[redis]'") from None
+    except ValueError as error:
+        raise ConfigError(f"cache_redis is no URL of a Redis server: {error}") from None
+
+
 def _artifacts(config: ServerConfig) -> ArtifactCache | None:
     return ArtifactCache(config.artifact_dir, strict=config.precompiled) if config.artifact_dir else None
 
@@ -200,7 +221,10 @@ def _events(metrics: Metrics, changes: Changes) -> Events:
     def observer(served: ServedModel) -> Observer:
         return metrics.model(served.name, served.version).on_batch
 
-    return Events(on_state, observer)
+    def on_cache(served: ServedModel) -> Note:
+        return metrics.model(served.name, served.version).on_cache
+
+    return Events(on_state, observer, on_cache)
 
 
 @contextlib.contextmanager

@@ -83,6 +83,8 @@ class Tally:
         infer: Running it, likewise.
         split: Splitting its results, likewise.
         batches: The batches by their number of rows.
+        cache_hit: Requests whose answer was kept: the time to find it.
+        cache_miss: Requests whose answer was not: the time to look and to keep it.
         executions: How often the model was run; more often than there are batches if some failed.
         rows: Rows that were run.
         answered_at: When a request was last answered, in seconds since 1970; 0 for never.
@@ -95,6 +97,8 @@ class Tally:
     join: Duration = field(default_factory=Duration)
     infer: Duration = field(default_factory=Duration)
     split: Duration = field(default_factory=Duration)
+    cache_hit: Duration = field(default_factory=Duration)
+    cache_miss: Duration = field(default_factory=Duration)
     batches: dict[int, BatchDurations] = field(default_factory=dict)
     executions: int = 0
     rows: int = 0
@@ -134,7 +138,6 @@ class Tally:
 
     def to_document(self, name: str, version: str) -> dict[str, Any]:
         """As a ModelStatistics."""
-        none = Duration().to_document()
         return {
             "name": name,
             "version": version,
@@ -148,8 +151,8 @@ class Tally:
                 "compute_input": self.join.to_document(),
                 "compute_infer": self.infer.to_document(),
                 "compute_output": self.split.to_document(),
-                "cache_hit": none,
-                "cache_miss": none,
+                "cache_hit": self.cache_hit.to_document(),
+                "cache_miss": self.cache_miss.to_document(),
             },
             "response_stats": {},
             "batch_stats": [batch.to_document(rows) for rows, batch in sorted(self.batches.items())],
