@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
+from tidemill.bundle.ensemble_config import EnsembleConfig
 from tidemill.bundle.section import Count as _Count
 from tidemill.bundle.section import CountOrZero as _CountOrZero
 from tidemill.bundle.section import Section as _Section
@@ -177,6 +178,7 @@ class ModelConfig(_Section):
         dims: Sizes of symbolic dims by name; TensorRT builds for these.
         base: Another model of the repository whose instances run this one; None to load an own graph.
         sequence: What is kept from one request to the next; None if requests have nothing to do with each other.
+        ensemble: The served models that this one is made of; None to load an own graph.
         response_cache: Whether answers are kept for requests that come again.
         adapter: The conversion of inputs; None to take tensors as they are.
         warmup: Sizes of symbolic dims, one mapping a run made before the model is ready; with none, one run with every
@@ -199,6 +201,7 @@ class ModelConfig(_Section):
     dims: dict[str, DimConfig] = Field(default={})
     base: str | None = None
     sequence: SequenceConfig | None = None
+    ensemble: EnsembleConfig | None = None
     response_cache: ResponseCacheConfig = ResponseCacheConfig()
     adapter: AdapterConfig | None = None
     warmup: tuple[dict[str, _Count], ...] = ()

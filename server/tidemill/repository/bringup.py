@@ -14,6 +14,7 @@ from tidemill.engine.artifact import ArtifactCache
 from tidemill.errors import LoadFailed, ModelNotReady
 from tidemill.repository.breaker import break_after
 from tidemill.repository.cache_key import model_digest
+from tidemill.repository.ensemble import Find, ServedEnsemble, Watchers
 from tidemill.repository.labels import read_labels
 from tidemill.repository.loading import open_instance, warm
 from tidemill.repository.memory import Memory
@@ -36,11 +37,13 @@ class Events:
     Attributes:
         on_state: Called after every change of a model's state.
         observer: Makes the observer of a model's batches.
+        on_step: Told of each request that an ensemble made to a member: what came of it, and after how many seconds.
         on_cache: Makes what is told of a model's requests whether their answers were kept.
     """
 
     on_state: Callable[[ServedModel], None] = lambda _: None
     observer: Callable[[ServedModel], Observer | None] = lambda _: None
+    on_step: Callable[[ServedModel, str, float], None] = lambda _served, _code, _seconds: None
     on_cache: Callable[[ServedModel], Note] = lambda _: lambda _hit, _seconds: None
 
 
@@ -63,7 +66,7 @@ class BringUp:
     owners: dict[str, Owners] = field(default_factory=dict)
 
     async def __call__(
-        self, plan: Plan, served: ServedModel, base: ServedModel | None, on_broken: Callable[[str], None]
+        self, plan: Plan, served: ServedModel, base: ServedModel | None, on_broken: Callable[[str], None], find: Find
     ) -> str:
         """Make a model READY, or FAILED.
 
@@ -72,13 +75,17 @@ class BringUp:
             served: The model.
             base: The model that runs it, if it has no bundle.
             on_broken: Called with the reason once its runs fail again and again.
+            find: Finds the members of an ensemble.
 
         Returns:
             What went wrong; "" if nothing did.
         """
         started = self.clock()
         try:
-            await self._load(plan, served, base, on_broken)
+            if isinstance(served, ServedEnsemble):
+                await self._connect(plan, served, find)
+            else:
+                await self._load(plan, served, base, on_broken)
         except Exception as error:
             _LOG.error("model %r version %r failed to load: %s", plan.name, plan.version, error)
             served.fail(str(error) or type(error).__name__)
@@ -86,6 +93,13 @@ class BringUp:
         served.ready(self.clock() - started)
         _LOG.info("model %r version %s is ready after %.2f s", plan.name, plan.version, served.load_seconds)
         return ""
+
+    async def _connect(self, plan: Plan, served: ServedEnsemble, find: Find) -> None:
+        if plan.fault:
+            raise LoadFailed(plan.fault)
+        served.connect(plan.config, find, Watchers(self.events.observer(served), self.events.on_step))
+        outputs = [spec.name for spec in served.outputs]
+        served.labels = await asyncio.to_thread(read_labels, plan.config.labels, plan.folder, outputs)
 
     async def _load(
         self, plan: Plan, served: ServedModel, base: ServedModel | None, on_broken: Callable[[str], None]

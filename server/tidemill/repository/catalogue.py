@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tidemill.errors import ModelNotFound, ModelNotReady, VersionNotFound
 from tidemill.protocol.index import ModelIndex
+from tidemill.repository.ensemble import ServedEnsemble
 from tidemill.repository.served import ModelState, ServedModel
 from tidemill.repository.shelf import Shelf
 from tidemill.repository.source import Source
@@ -114,6 +115,20 @@ class Catalogue:
     def sources(self) -> dict[str, Source]:
         """What each model is made from."""
         return {name: shelf.source for name, shelf in self.shelves.items()}
+
+    def ensembles(self) -> list[ServedEnsemble]:
+        """The served ensembles, ready or not."""
+        shown = (served for shelf in self.shelves.values() for served in shelf.versions.values())
+        return [served for served in shown if isinstance(served, ServedEnsemble)]
+
+    def members(self, name: str) -> list[str]:
+        """The models that an ensemble runs; none for another model."""
+        return self.shelves[name].source.members if name in self.shelves else []
+
+    def users(self, name: str) -> list[str]:
+        """The models that are to be served and need this one: as a base, or as a member."""
+        needing = [user for user, shelf in self.shelves.items() if shelf.wanted and name in shelf.source.members]
+        return [*needing, *self.run_by(name)]
 
     def run_by(self, root: str) -> list[str]:
         """The models that are to be served and name this base."""

@@ -12,7 +12,7 @@ from tidemill.protocol.types import TensorSpec
 from tidemill.repository.described_sequences import describe_sequences
 from tidemill.repository.running import RunningModel
 
-__all__ = ["PLATFORM", "describe"]
+__all__ = ["PLATFORM", "describe", "describe_tensors"]
 
 PLATFORM = "onnxruntime_onnx"
 
@@ -31,7 +31,6 @@ def describe(
     Returns:
         Plain values that protobuf's JSON reader takes; `dims` are without the batch axis if the model is batched.
     """
-    inputs, outputs = tensors
     options = running.plan.options
     most = options.max_batch_size
     described = {
@@ -40,11 +39,7 @@ def describe(
         "backend": "onnxruntime",
         "version_policy": _version_policy(config.version_policy),
         "max_batch_size": most,
-        "input": [_tensor(spec, batched=most > 0) | _INPUT_FIELDS for spec in inputs],
-        "output": [
-            _tensor(spec, batched=most > 0) | {"label_filename": config.labels.get(spec.name, "")} | _OUTPUT_FIELDS
-            for spec in outputs
-        ],
+        **describe_tensors(*tensors, batched=most > 0, labels=config.labels),
         "instance_group": [_instance_group(name, running, options.instances)],
         "default_model_filename": "model.onnx",
         "model_transaction_policy": {"decoupled": False},
@@ -53,6 +48,26 @@ def describe(
     if config.sequence:
         return described | {"sequence_batching": describe_sequences(config.sequence, options, running)}
     return described | ({"dynamic_batching": _dynamic_batching(options)} if most else {})
+
+
+def describe_tensors(
+    inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], *, batched: bool, labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """The fields `input` and `output`.
+
+    Args:
+        inputs: What callers send.
+        outputs: What callers get.
+        batched: Whether axis 0 is left out.
+        labels: The file of labels by output name.
+    """
+    return {
+        "input": [_tensor(spec, batched=batched) | _INPUT_FIELDS for spec in inputs],
+        "output": [
+            _tensor(spec, batched=batched) | {"label_filename": labels.get(spec.name, "")} | _OUTPUT_FIELDS
+            for spec in outputs
+        ],
+    }
 
 
 _INPUT_FIELDS = {

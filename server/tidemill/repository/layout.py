@@ -118,7 +118,7 @@ def scan_model(path: Path) -> ModelFolder:
         return ModelFolder(path.name, path, fault=fault)
     numbered = sorted((int(entry.name), entry) for entry in path.iterdir() if _is_numbered(entry))
     versions = {number: entry for number, entry in numbered if _is_complete(entry) and not _leaves(entry, path)}
-    if not versions and not (path / CONFIG_FILE).is_file():
+    if not versions and not _has_config(path):
         fault = f"no version of it is complete: none of {[number for number, _ in numbered]} has a bundle.json"
     return ModelFolder(path.name, path, versions, fault)
 
@@ -157,7 +157,11 @@ def _scan_repository(repository: Path | OneModel) -> list[ModelFolder]:
 
 
 def _is_model(path: Path) -> bool:
-    return (path / CONFIG_FILE).is_file() or any(_is_numbered(entry) for entry in path.iterdir())
+    return _has_config(path) or any(_is_numbered(entry) for entry in path.iterdir())
+
+
+def _has_config(path: Path) -> bool:
+    return (path / CONFIG_FILE).is_file() or (path / TRITON_CONFIG_FILE).is_file()
 
 
 def _is_numbered(path: Path) -> bool:

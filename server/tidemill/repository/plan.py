@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from tidemill.bundle.config import ModelConfig
+from tidemill.repository.ensemble_plan import ensemble_fault
 from tidemill.repository.layout import ModelFolder
 from tidemill.repository.source import Source, read_source
 
@@ -56,6 +57,8 @@ def plans_of(source: Source, sources: Mapping[str, Source]) -> list[Plan]:
     """
     if fault := source.fault or _fault(source, sources):
         return [Plan(source.name, "", source.folder.path, source.config, fault=fault)]
+    if source.config.ensemble:
+        return [Plan(source.name, "1", source.folder.path, source.config, fingerprint=source.fingerprint())]
     if source.config.base is None:
         return _own_plans(source)
     return [
@@ -90,6 +93,8 @@ def _own_plans(source: Source) -> list[Plan]:
 
 def _fault(source: Source, sources: Mapping[str, Source]) -> str:
     folder, config = source.folder, source.config
+    if config.ensemble:
+        return ensemble_fault(source, sources)
     if config.base is None:
         fault = f"{folder.path} has no version folder (1, 2, ...) with a bundle, and its model.yaml names no base"
         return "" if folder.versions else fault

@@ -8,6 +8,7 @@ from functools import partial
 
 from tidemill.repository.bringup import BringUp
 from tidemill.repository.catalogue import Catalogue
+from tidemill.repository.ensemble import ServedEnsemble
 from tidemill.repository.plan import Plan, count_wanted, plans_of
 from tidemill.repository.served import ModelState, ServedModel
 from tidemill.repository.shelf import Lineup, Shelf
@@ -26,13 +27,19 @@ class Renewal:
         self._catalogue = catalogue
         self._on_broken = on_broken
         self._bring_up = bring_up
-        self._on_state = bring_up.events.on_state
+        self._announce = bring_up.events.on_state
         self._leaving: dict[asyncio.Task[None], ServedModel] = {}
 
     @property
     def leaving(self) -> list[ServedModel]:
         """The models that answer their last requests."""
         return [*self._leaving.values()]
+
+    def _on_state(self, served: ServedModel) -> None:
+        self._announce(served)
+        for ensemble in self._catalogue.ensembles():
+            if served.name in ensemble.member_names:
+                ensemble.follow()
 
     def show(self, shelf: Shelf) -> None:
         """List a model before it is loaded."""
@@ -84,7 +91,7 @@ class Renewal:
             lineup.add_ready(plan, current)
             return
         served = self._newcomer(shelf, plan)
-        if not (fault := await self._bring_up(plan, served, base, partial(self._on_broken, served))):
+        if not (fault := await self._start(plan, served, base)):
             lineup.add_ready(plan, served)
             return
         lineup.faults.append(f"version {plan.version}: {fault}" if plan.version else fault)
@@ -93,14 +100,18 @@ class Renewal:
         else:
             lineup.failed[plan.version] = served
 
+    async def _start(self, plan: Plan, served: ServedModel, base: ServedModel | None) -> str:
+        return await self._bring_up(plan, served, base, partial(self._on_broken, served), self._catalogue.get)
+
     def _newcomer(self, shelf: Shelf, plan: Plan) -> ServedModel:
         """The model to bring up: shown at once, unless another serves the version meanwhile."""
+        kind = ServedEnsemble if plan.config.ensemble else ServedModel
         listed = shelf.versions.get(plan.version)
-        if listed and listed.state is ModelState.LOADING:
+        if listed and listed.state is ModelState.LOADING and type(listed) is kind:
             return listed
         if listed and listed.state is ModelState.READY:
-            return ServedModel(plan.name, plan.version, lambda _: None)
-        served = ServedModel(plan.name, plan.version, self._on_state)
+            return kind(plan.name, plan.version, lambda _: None)
+        served = kind(plan.name, plan.version, self._on_state)
         shelf.put(served)
         self._on_state(served)
         return served

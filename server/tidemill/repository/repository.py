@@ -91,9 +91,13 @@ class Repository(Catalogue):
             await self._fetch()
             self._list()
             self._check_start()
+        self._want_members()
         wanted = [name for name, shelf in self.shelves.items() if shelf.wanted]
         roots = dict.fromkeys(self.root(name) for name in wanted)
-        await asyncio.gather(*(self._renew(root) for root in roots))
+        await asyncio.gather(*(self._renew(root) for root in roots if not self.members(root)))
+        # An ensemble of ensembles that comes too early is looked at again when they are ready.
+        for ensemble in filter(self.members, roots):
+            await self._renew(ensemble)
 
     async def load(
         self, name: str, config: Mapping[str, Any] | None = None, files: Mapping[str, bytes] | None = None
@@ -125,7 +129,7 @@ class Repository(Catalogue):
 
         Args:
             name: The model; those that it runs go with it.
-            dependents: Whether its base goes too, unless that runs other models that are served.
+            dependents: Whether its base or its members go too, unless they are needed by others that are served.
 
         Raises:
             ModelNotFound: There is no such model.
@@ -134,7 +138,11 @@ class Repository(Catalogue):
         self._refuse_if_polling()
         if name not in self.shelves:
             raise ModelNotFound(self.unknown_model(name))
+        members = self.members(name) if dependents else []
         await self._withdraw(name, dependents=dependents)
+        for member in members:
+            if member in self.shelves and not self.users(member):
+                await self._withdraw(member, dependents=True)
 
     async def watch(self) -> None:
         """Look for changes for ever, at the pace that `RepositoryControl` sets."""
@@ -212,6 +220,8 @@ class Repository(Catalogue):
 
     async def _change(self, source: Source, upload: Upload | None = None) -> list[str]:
         """Serve a model as its source says now; returns what was wrong with it."""
+        for member in source.members:
+            await self._serve_member(member)
         root = source.config.base or source.name
         async with self._lock(root):
             if root not in self.shelves and root != source.name and (base := find_folder(self._paths, root)):
@@ -221,6 +231,23 @@ class Repository(Catalogue):
             self._waits.pop(root, None)
             shelf.keep_files(upload.files if upload else None)
             return (await self._renewal.renew(root)).get(source.name, [])
+
+    async def _serve_member(self, name: str) -> None:
+        """Load a member of an ensemble, unless it is served."""
+        shelf, folder = self.shelves.get(name), await asyncio.to_thread(find_folder, self._paths, name)
+        if folder and not (shelf and shelf.wanted):
+            await self._change(await asyncio.to_thread(read_source, folder))
+
+    def _want_members(self) -> None:
+        """An ensemble that is loaded at the start has its members loaded with it."""
+        waiting = [name for name, shelf in self.shelves.items() if shelf.wanted]
+        while waiting:
+            for member in self.members(waiting.pop()):
+                shelf = self.shelves.get(member)
+                if shelf and not shelf.wanted:
+                    shelf.wanted = True
+                    self._renewal.show(shelf)
+                    waiting.append(member)
 
     async def _renew(self, root: str) -> None:
         async with self._lock(root):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from tidemill.batching.batcher import Batcher
 from tidemill.batching.urgency import Urgency
 from tidemill.engine.instance import Instance
 from tidemill.protocol.types import Array, TensorSpec
+from tidemill.repository.hold import Hold
 
 if TYPE_CHECKING:
     from tidemill.repository.starting import BatchPlan
@@ -48,26 +49,16 @@ class RunningModel:
         self.output_names = [spec.name for spec in instance.outputs]
         self.batcher = batcher
         self.axis = plan.proof.symbol if plan.proof.batchable else None
-        self._users = 0
-        self._unused = asyncio.Event()
-        self._unused.set()
+        self._hold = Hold()
 
     @property
     def queued(self) -> int:
         """Requests that wait for a run."""
         return self.batcher.queued
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> AbstractContextManager[None]:
         """Keep the model from being let go until the request is answered."""
-        self._users += 1
-        self._unused.clear()
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if not self._users:
-                self._unused.set()
+        return self._hold.held()
 
     def submit(
         self,
@@ -101,7 +92,7 @@ class RunningModel:
     async def drain(self) -> None:
         """Return when all requests that were taken are answered; from then on take no more."""
         self.batcher.hurry()
-        await self._unused.wait()
+        await self._hold.released()
         await self.batcher.drain()
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -179,6 +180,10 @@ class ServedModel:
     def silence(self) -> None:
         """Tell nobody of state changes any more: another model has taken this one's place."""
         self._on_state = lambda _: None
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep it from being let go meanwhile."""
+        return self.running.held()
 
     async def drain(self) -> None:
         """Return when every request that was taken is answered."""

@@ -41,6 +41,12 @@ class Source:
         """The model."""
         return self.folder.name
 
+    @property
+    def members(self) -> list[str]:
+        """The models that it runs if it is an ensemble."""
+        ensemble = self.config.ensemble
+        return list(dict.fromkeys(step.model for step in ensemble.steps)) if ensemble else []
+
     def fingerprint(self, version: int | None = None) -> tuple[str, Fingerprint]:
         """What changes when the model does, or only one of its versions with what all of them share."""
         if version is None:

@@ -80,6 +80,12 @@ class ModelMetrics:
         self._answers.append((protocol, seconds, count))
         self._tally.touch()
 
+    def on_step(self, code: str, seconds: float) -> None:
+        """Count one request that an ensemble made: it came over no protocol."""
+        self._tally.answered(code, seconds)
+        if code == OK:
+            self._tally.touch()
+
     def on_cache(self, hit: bool, seconds: float) -> None:
         """Count one request whose answer was looked for in the cache."""
         (self._tally.cache_hit if hit else self._tally.cache_miss).add(seconds)

@@ -18,6 +18,7 @@ from tidemill.repository.served import ModelState, ServedModel
 from tidemill.serving.certificates import Certificates
 from tidemill.serving.changes import Changes
 from tidemill.serving.config import ServerConfig
+from tidemill.serving.grpc.fast.lane import GrpcLane
 from tidemill.serving.grpc.server import bind, create_server
 from tidemill.serving.http.app import create_app
 from tidemill.serving.http.fast_request import Lane
@@ -75,6 +76,8 @@ class Server:
         tls = self._certificates.context if self._certificates else None
         self._http = HttpServer(Guard(app, ring, metrics) if ring else app, self._lane, tls)
         self._grpc: Any = create_server(self.service, ring)
+        plain = config.grpc_fast_lane and not self._certificates
+        self._grpc_lane = GrpcLane(self.service, ring) if plain else None
         self._renewing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -85,7 +88,7 @@ class Server:
         """
         listener = listen(self.config.host, self.config.http_port)
         try:
-            self.grpc_port = bind(self._grpc, self.config.host, self.config.grpc_port, self._certificates)
+            self.grpc_port = await self._bind_grpc()
         except ConfigError:
             listener.close()
             raise
@@ -94,6 +97,22 @@ class Server:
         await self._grpc.start()
         if self.config.keys_file or self._certificates:
             self._renewing = asyncio.create_task(self._renew())
+
+    async def _bind_grpc(self) -> int:
+        if self._grpc_lane is None:
+            return bind(self._grpc, self.config.host, self.config.grpc_port, self._certificates)
+        self._grpc.add_insecure_port(self._grpc_lane.address)
+        return await self._grpc_lane.start(self.config.host, self.config.grpc_port)
+
+    async def _finish_grpc(self) -> None:
+        if self._grpc_lane:
+            await self._grpc_lane.finish()
+        await self._grpc.stop(self.config.drain_limit_seconds)
+
+    async def _abandon_grpc(self) -> None:
+        if self._grpc_lane:
+            await self._grpc_lane.abandon()
+        await self._grpc.stop(0)
 
     async def load(self) -> None:
         """Load and warm all models; afterwards the server is ready if they are."""
@@ -116,12 +135,12 @@ class Server:
         self.drain()
         await _first(hurry.wait(), asyncio.sleep(self.config.drain_window_seconds))
         self.service.refuse()
-        ended = asyncio.gather(self._http.finish(), self._grpc.stop(self.config.drain_limit_seconds))
+        ended = asyncio.gather(self._http.finish(), self._finish_grpc())
         await _first(hurry.wait(), asyncio.sleep(self.config.drain_limit_seconds), asyncio.shield(ended))
         # What still waits for a run is told so now; answers need a moment to leave.
         self.service.close()
         await _first(ended, asyncio.sleep(_ANSWER_SECONDS))
-        await asyncio.gather(self._http.abandon(), self._grpc.stop(0))
+        await asyncio.gather(self._http.abandon(), self._abandon_grpc())
         if self._cache:
             await self._cache.close()
 
@@ -224,7 +243,10 @@ def _events(metrics: Metrics, changes: Changes) -> Events:
     def on_cache(served: ServedModel) -> Note:
         return metrics.model(served.name, served.version).on_cache
 
-    return Events(on_state, observer, on_cache)
+    def on_step(served: ServedModel, code: str, seconds: float) -> None:
+        metrics.model(served.name, served.version).on_step(code, seconds)
+
+    return Events(on_state, observer, on_step, on_cache)
 
 
 @contextlib.contextmanager
