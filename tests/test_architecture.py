@@ -56,7 +56,7 @@ PACKAGES = {
     "grpc_health": "tidemill.serving.grpc",
     "grpc_reflection": "tidemill.serving.grpc",
     "httpx": "tidemill.client tidemill.bench.target",
-    "hpack": "tidemill.bench.http2",
+    "hpack": "tidemill.bench.http2 tidemill.serving.grpc.fast",
     "matplotlib": "tidemill.bench.plot",
     "PIL": "tidemill.cli.pictures",
     "safetensors": "tidemill.weights",

@@ -42,9 +42,10 @@ async def start_server() -> AsyncIterator[StartServer]:
 async def shared_server(all_models: Path, request: pytest.FixtureRequest) -> AsyncIterator[Server]:
     """One server with every kind of model for all tests of a module whose loop scope is the module.
 
-    Each test runs twice: with REST's fast lane and without it, for they must not differ.
+    Each test runs twice: with the fast lanes of REST and gRPC and without them, for they must not differ.
     """
-    config = ServerConfig(http_port=0, grpc_port=0, max_request_bytes=1 << 20, http_fast_lane=request.param)
+    lanes = {"http_fast_lane": request.param, "grpc_fast_lane": request.param}
+    config = ServerConfig(http_port=0, grpc_port=0, max_request_bytes=1 << 20, **lanes)
     server = Server([all_models], config)
     await server.start()
     await server.load()

@@ -74,6 +74,11 @@ class ServerConfig(BaseModel):
     cache_redis: str | None = Field(
         None, description="The URL of a Redis server that keeps those answers instead, for several servers."
     )
+    grpc_fast_lane: bool = Field(
+        False,
+        description="Whether gRPC's port is served by tidemill's own HTTP/2, which answers ModelInfer itself and hands "
+        "every other call to grpcio; not with TLS.",
+    )
     keys_file: Path | None = Field(
         None, description="A YAML file with the API keys of each group; it is read again when it changes."
     )

@@ -13,7 +13,7 @@ from tidemill.serving.grpc.health import HEALTH_SERVICE
 from tidemill.serving.keys import Group, KeyRing
 from tidemill.serving.metrics import Metrics
 
-__all__ = ["GROUPS_BY_METHOD", "Guard", "group_of"]
+__all__ = ["GROUPS_BY_METHOD", "Guard", "group_of", "shown_key"]
 
 GROUPS_BY_METHOD: dict[str, Group] = {
     "ServerLive": "health",
@@ -51,7 +51,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         """Hand over to the method's handler, or to one that refuses."""
         handler = await continuation(details)
         try:
-            self._ring.keys.check(group_of(details.method), _shown_key(details.invocation_metadata))
+            self._ring.keys.check(group_of(details.method), shown_key(details.invocation_metadata))
         except Unauthenticated as error:
             self._metrics.unknown.on_request("grpc", error.code, 0.0)
             return _refusing(handler, str(error)) if handler else handler
@@ -66,7 +66,8 @@ def group_of(method: str) -> Group:
     return GROUPS_BY_METHOD.get(name, "metadata") if service == rpc.SERVICE else "metadata"
 
 
-def _shown_key(metadata: Iterable[tuple[str, Any]] | None) -> str | None:
+def shown_key(metadata: Iterable[tuple[str, Any]] | None) -> str | None:
+    """The API key in a call's metadata; None if there is none."""
     for name, value in metadata or ():
         if name == "x-api-key":
             return str(value)

@@ -26,8 +26,8 @@ class Infer:
         kinds: What of it can be.
     """
 
-    def __init__(self, service: Service) -> None:
-        self.burst = Burst(service, linger=_LINGER)
+    def __init__(self, service: Service, linger: int = _LINGER) -> None:
+        self.burst = Burst(service, linger)
         self.kinds = Kinds()
         self._service = service
 
@@ -43,9 +43,10 @@ class Infer:
             self.burst.add(kind, waiting, data, alone=kind.lonely)
             if body := waiting.body.result() if waiting.gone else await waiting.body:
                 return body
-        return await self._answer_alone(data, context)
+        return await self.answer_alone(data, context)
 
-    async def _answer_alone(self, data: bytes, context: Context) -> Any:
+    async def answer_alone(self, data: bytes, context: Context) -> Any:
+        """The response message to one request; raises as `answer` does."""
         message = self._parsed(data)
         with self._service.track("grpc", message.model_name, message.model_version):
             request = rpc.request_from_message(message, self._service.memory.reader())
