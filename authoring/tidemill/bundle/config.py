@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from tidemill.bundle.ensemble_config import EnsembleConfig
+from tidemill.bundle.ensemble_config import EnsembleConfig, TensorConfig
 from tidemill.bundle.section import Count as _Count
 from tidemill.bundle.section import CountOrZero as _CountOrZero
 from tidemill.bundle.section import Section as _Section
@@ -147,6 +147,27 @@ class DimConfig(_Section):
     max: _Count
 
 
+class DeclaredConfig(_Section):
+    """What is said of inputs and outputs; a graph that has others is not served."""
+
+    inputs: tuple[TensorConfig, ...] = ()
+    outputs: tuple[TensorConfig, ...] = ()
+
+
+class ReshapeConfig(_Section):
+    """A tensor that callers see in another shape than the model has it; -1 for sizes that vary, in the same order.
+
+    Attributes:
+        seen: What callers see.
+        model: What the model has.
+        batched: Whether both are without the batch axis.
+    """
+
+    seen: tuple[int, ...]
+    model: tuple[int, ...]
+    batched: bool = True
+
+
 class ResponseCacheConfig(_Section):
     """Whether answers are kept for requests that come again, where the server has a cache."""
 
@@ -181,8 +202,10 @@ class ModelConfig(_Section):
         ensemble: The served models that this one is made of; None to load an own graph.
         response_cache: Whether answers are kept for requests that come again.
         adapter: The conversion of inputs; None to take tensors as they are.
-        warmup: Sizes of symbolic dims, one mapping a run made before the model is ready; with none, one run with every
-            dim 1.
+        declared: What inputs and outputs are to be; the graph says it by itself.
+        reshape: Tensors that callers see in other shapes, by name.
+        warmup: Sizes of symbolic dims or whole shapes of inputs, one mapping a run made before the model is ready; with
+            none, one run with every dim 1.
         rename: Weight name to the key in a checkpoint, with patterns as in `tidemill.weights.rename`; heeded when a
             bundle is written below this file.
     """
@@ -204,7 +227,9 @@ class ModelConfig(_Section):
     ensemble: EnsembleConfig | None = None
     response_cache: ResponseCacheConfig = ResponseCacheConfig()
     adapter: AdapterConfig | None = None
-    warmup: tuple[dict[str, _Count], ...] = ()
+    declared: DeclaredConfig = DeclaredConfig()
+    reshape: dict[str, ReshapeConfig] = Field(default={})
+    warmup: tuple[dict[str, _Count | tuple[_CountOrZero, ...]], ...] = ()
     rename: Annotated[dict[str, str], AfterValidator(_checked_rename)] = Field(default={})
 
     @model_validator(mode="after")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import mmap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tidemill.bundle.config import ModelConfig
@@ -17,7 +18,10 @@ from tidemill.engine.instance import Instance, InstanceOptions
 from tidemill.engine.profiles import DimRange
 from tidemill.engine.samples import sample_feed
 from tidemill.engine.threads import available_threads
-from tidemill.errors import TidemillError
+from tidemill.errors import ConfigError, TidemillError
+from tidemill.protocol.types import TensorSpec
+from tidemill.repository.declared import check_declared
+from tidemill.repository.reshaped import ReshapedInstance
 
 __all__ = ["open_instance", "open_version", "read_graph", "warm"]
 
@@ -64,9 +68,13 @@ def open_instance(folder: Path, config: ModelConfig, artifacts: ArtifactCache | 
 
     Raises:
         LoadFailed: It cannot be fetched or loaded, or not on the providers asked for.
-        ConfigError: A provider or one of its options is unknown.
+        ConfigError: A provider or one of its options is unknown, or the graph is not what was declared.
     """
-    return Instance.open(make_local(open_version(folder)), _instance_options(config, artifacts))
+    instance = Instance.open(make_local(open_version(folder)), _instance_options(config, artifacts))
+    if config.reshape:
+        instance = ReshapedInstance(instance, config.reshape)
+    check_declared(config.declared, instance.inputs, instance.outputs)
+    return instance
 
 
 def _instance_options(config: ModelConfig, artifacts: ArtifactCache | None) -> InstanceOptions:
@@ -88,13 +96,28 @@ def warm(instance: Instance, config: ModelConfig) -> BatchProof:
     Raises:
         TidemillError: A run that `warmup` asks for fails. That a model refuses made-up inputs is no fault.
     """
-    for sizes in config.warmup:
-        instance.run(sample_feed(instance.inputs, sizes, size=1))
+    for given in config.warmup:
+        instance.run(sample_feed(instance.inputs, _sizes(given, instance.inputs), size=1))
     if not config.warmup:
         _warm_with_samples(instance)
     if config.max_batch_size == 0:
         return BatchProof(False, "max_batch_size is 0")
     return prove_batchable(instance.run, instance.inputs, instance.outputs)
+
+
+def _sizes(given: Mapping[str, int | tuple[int, ...]], inputs: Sequence[TensorSpec]) -> dict[str, int]:
+    """The sizes of symbolic dims, some of which are given as the shape of an input."""
+    specs = {spec.name: spec for spec in inputs}
+    sizes = {}
+    for name, size in given.items():
+        if isinstance(size, int):
+            sizes[name] = size
+        elif name not in specs or len(size) != len(specs[name].shape):
+            told = specs.get(name, f"one of {', '.join(specs)}")
+            raise ConfigError(f"warmup: {name!r} is given the shape {list(size)}, expected {told}")
+        else:
+            sizes.update({dim: one for dim, one in zip(specs[name].shape, size, strict=True) if isinstance(dim, str)})
+    return sizes
 
 
 def _warm_with_samples(instance: Instance) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 from tidemill.bundle.config import ModelConfig, read_config
 from tidemill.errors import ConfigError
 from tidemill.protocol.messages import UnknownField, from_fields, from_text
+from tidemill.repository.triton_ensembles import convert_ensemble, tensors_of
+from tidemill.repository.triton_sequences import convert_sequences
 
 __all__ = ["load_triton_config", "read_triton_config"]
 
@@ -18,12 +20,11 @@ _LOG = logging.getLogger("tidemill.repository")
 _Fields = dict[str, Any]
 
 _REFUSED = {
-    "sequence_batching": "the server keeps no state between requests",
-    "ensemble_scheduling": "the server runs no pipelines of models",
     "batch_input": "the server makes no such inputs",
     "batch_output": "the server makes no such outputs",
 }
-_CHECKED = {"name", "platform", "backend", "input", "runtime", "model_transaction_policy", "default_model_filename"}
+_ELSEWHERE = {"max_batch_size", "sequence_batching", "ensemble_scheduling"}
+_CHECKED = {"name", "platform", "backend", "runtime", "model_transaction_policy", "default_model_filename"}
 
 
 def load_triton_config(path: Path) -> ModelConfig:
@@ -70,20 +71,31 @@ def _converted(message: Any, source: str) -> ModelConfig:
             raise ConfigError(f"{source}: {name} is not offered: {reason}")
     _check(message, source)
     fields: _Fields = {"max_batch_size": message.max_batch_size}
-    unheeded = [
-        name for name in given if name not in _CHECKED and name not in _CONVERSIONS and name != "max_batch_size"
-    ]
+    fields |= _reshapes(message)
+    if message.HasField("ensemble_scheduling"):
+        fields |= convert_ensemble(message)
+    else:
+        fields["declared"] = tensors_of(message)
+    unheeded = [name for name in given if name not in _CHECKED and name not in _CONVERSIONS and name not in _ELSEWHERE]
+    if message.HasField("sequence_batching"):
+        shown = {output.name for output in message.output}
+        unheeded += _of("sequence_batching", convert_sequences(message.sequence_batching, shown, fields))
     for name, convert in _CONVERSIONS.items():
         if name in given:
-            unheeded += [f"{name}.{part}" for part in convert(given[name], fields)]
+            unheeded += _of(name, convert(given[name], fields))
     if unheeded:
         _LOG.warning("%s: this has no meaning here and is passed over: %s", source, ", ".join(sorted(set(unheeded))))
     return read_config(fields, source)
 
 
+def _of(name: str, parts: list[str]) -> list[str]:
+    return [f"{name}.{part}" for part in parts]
+
+
 def _check(message: Any, source: str) -> None:
     kind = message.platform or message.backend or "onnxruntime"
-    if not kind.startswith("onnxruntime"):
+    is_ensemble = message.HasField("ensemble_scheduling") and kind in ("ensemble", "onnxruntime")
+    if not kind.startswith("onnxruntime") and not is_ensemble:
         raise ConfigError(f"{source}: the model is for {kind!r}; only ONNX models are served (backend: onnxruntime)")
     if message.default_model_filename not in ("", "model.onnx"):
         raise ConfigError(
@@ -91,9 +103,42 @@ def _check(message: Any, source: str) -> None:
         )
     if message.model_transaction_policy.decoupled:
         raise ConfigError(f"{source}: decoupled models are not offered: a request has one answer")
-    for tensor in (*message.input, *message.output):
-        if tensor.HasField("reshape"):
-            raise ConfigError(f"{source}: reshape of {tensor.name!r} is not offered; export the model with that shape")
+
+
+def _reshapes(message: Any) -> _Fields:
+    found = {
+        tensor.name: {
+            "seen": list(tensor.dims),
+            "model": list(tensor.reshape.shape),
+            "batched": message.max_batch_size > 0,
+        }
+        for tensor in (*message.input, *message.output)
+        if tensor.HasField("reshape")
+    }
+    return {"reshape": found} if found else {}
+
+
+def _inputs(inputs: Any, _: _Fields) -> list[str]:
+    unheeded = ("is_shape_tensor", "allow_ragged_batch", "optional", "is_non_linear_format_io")
+    return [field.name for tensor in inputs for field, _ in tensor.ListFields() if field.name in unheeded]
+
+
+def _response_cache(cache: Any, fields: _Fields) -> list[str]:
+    fields["response_cache"] = {"enable": cache.enable}
+    return []
+
+
+def _warmup(warmups: Any, fields: _Fields) -> list[str]:
+    batched = fields["max_batch_size"] > 0
+    runs = [
+        {name: [*([warmup.batch_size or 1] if batched else []), *tensor.dims] for name, tensor in warmup.inputs.items()}
+        for warmup in warmups
+        for _ in range(warmup.count or 1)
+    ]
+    if runs:
+        fields["warmup"] = runs
+    given = (tensor for warmup in warmups for tensor in warmup.inputs.values())
+    return ["input_data_file"] if any(tensor.input_data_file for tensor in given) else []
 
 
 def _outputs(outputs: Any, fields: _Fields) -> list[str]:
@@ -119,7 +164,12 @@ def _instance_group(groups: Any, fields: _Fields) -> list[str]:
     kinds = {group.Kind.Name(group.kind) for group in groups}
     if "KIND_GPU" in kinds:
         fields["providers"] = ["cuda"]
+    devices = {device for group in groups for device in group.gpus}
     known = {"name", "count", "kind"}
+    if len(devices) == 1 and "KIND_CPU" not in kinds:
+        fields["providers"] = ["cuda"]
+        fields.setdefault("provider_options", {})["cuda"] = {"device_id": devices.pop()}
+        known.add("gpus")
     return [field.name for group in groups for field, _ in group.ListFields() if field.name not in known]
 
 
@@ -170,7 +220,7 @@ def _tensorrt(parameters: Mapping[str, str], fields: _Fields) -> list[str]:
         elif (name, value) != ("precision_mode", "FP32"):
             unheeded.append(f"tensorrt.{name}")
     if options:
-        fields["provider_options"] = {"tensorrt": options}
+        fields.setdefault("provider_options", {})["tensorrt"] = options
     return unheeded
 
 
@@ -185,11 +235,14 @@ def _parameters(parameters: Any, fields: _Fields) -> list[str]:
 
 
 _CONVERSIONS: dict[str, Callable[[Any, _Fields], list[str]]] = {
+    "input": _inputs,
     "output": _outputs,
     "version_policy": _version_policy,
     "instance_group": _instance_group,
     "dynamic_batching": _dynamic_batching,
     "optimization": _optimization,
     "parameters": _parameters,
+    "model_warmup": _warmup,
+    "response_cache": _response_cache,
 }
 """Each puts what it is given into the fields of model.yaml, and returns the parts that have no meaning here."""

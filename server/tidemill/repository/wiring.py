@@ -9,6 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from tidemill.bundle.ensemble_config import EnsembleConfig, StepConfig, TensorConfig
 from tidemill.errors import ConfigError
 from tidemill.protocol.types import TensorSpec
+from tidemill.repository.declared import matches
 from tidemill.repository.dims import Dims
 
 __all__ = ["Member", "Wiring", "wire"]
@@ -162,7 +163,7 @@ class _Plan:
         spec = ends[0].spec
         if tensor.datatype and tensor.datatype != spec.dtype.wire:
             yield f"tensor {tensor.name!r} is declared as {tensor.datatype}, but is {ends[0]}"
-        if tensor.shape is not None and not _matches(tensor.shape, spec.shape):
+        if tensor.shape is not None and not matches(tensor.shape, spec.shape):
             yield f"tensor {tensor.name!r} is declared with shape {list(tensor.shape)}, but is {ends[0]}"
 
     def _spec(self, name: str, end: _End) -> TensorSpec:
@@ -174,9 +175,3 @@ def _unknown(step: StepConfig, kind: str, named: Mapping[str, str], specs: Seque
     for name in named:
         if name not in known:
             yield f"model {step.model!r} has no {kind} {name!r}; it has {', '.join(known)}"
-
-
-def _matches(declared: Sequence[int], shape: Sequence[int | str]) -> bool:
-    if len(declared) != len(shape):
-        return False
-    return all(one == -1 or isinstance(other, str) or one == other for one, other in zip(declared, shape, strict=True))
