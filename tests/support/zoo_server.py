@@ -24,9 +24,20 @@ _LIMIT_SECONDS = 120.0
 
 
 @contextmanager
-def serving(repository: Path) -> Iterator[dict[str, str]]:
+def serving(repository: Path, *options: str) -> Iterator[dict[str, str]]:
     """The server's addresses, "http" and "grpc"."""
-    command = [sys.executable, "-m", "tidemill.cli", "serve", str(repository), "--http-port", "0", "--grpc-port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "tidemill.cli",
+        "serve",
+        str(repository),
+        "--http-port",
+        "0",
+        "--grpc-port",
+        "0",
+        *options,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         limit = threading.Timer(_LIMIT_SECONDS, server.kill)
         limit.start()
