@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
-from onnx import helper
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from running_sums import STATE, SUM, write_sums
 
 from tidemill.batching import BatchRecord
-from tidemill.bundle import Bundle, GraphPart
-from tidemill.dtype import DType
 from tidemill.errors import (
     DeadlineExceeded,
     InvalidArgument,
@@ -22,11 +21,8 @@ from tidemill.errors import (
     QueueFull,
     Unavailable,
 )
-from tidemill.protocol import InferRequest, TensorSpec
+from tidemill.protocol import InferRequest
 from tidemill.repository import Events, ModelState, Repository
-
-SUM = {"input": "sum", "output": "next_sum"}
-STATE: dict[str, Any] = {"state": [SUM]}
 
 
 class Clock:
@@ -36,31 +32,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def write_sums(folder: Path, config: dict[str, Any], factor: float = 1.0, controls: tuple[str, ...] = ()) -> None:
-    """y = next_sum = sum + factor * x, and what it was told by its control inputs as an output of the same name."""
-    f32, i64 = DType.float32, DType.int64
-    told = {name: DType.string if name == "id_in" else i64 for name in controls}
-    inputs = [TensorSpec("x", f32, ("n", 1)), TensorSpec("sum", f32, ("n", 1))]
-    inputs += [TensorSpec(name, dtype, ("n", 1)) for name, dtype in told.items()]
-    outputs = [TensorSpec("y", f32, ("n", 1)), TensorSpec("next_sum", f32, ("n", 1))]
-    outputs += [TensorSpec(f"{name}_told", dtype, ("n", 1)) for name, dtype in told.items()]
-    nodes = [
-        helper.make_node("Constant", [], ["factor"], value_float=float(factor)),
-        helper.make_node("Mul", ["x", "factor"], ["scaled"]),
-        helper.make_node("Add", ["scaled", "sum"], ["y"]),
-        helper.make_node("Identity", ["y"], ["next_sum"]),
-        *(helper.make_node("Identity", [name], [f"{name}_told"]) for name in told),
-    ]
-    infos = [
-        [helper.make_tensor_value_info(spec.name, spec.dtype.onnx, list(spec.shape)) for spec in specs]
-        for specs in (inputs, outputs)
-    ]
-    graph = helper.make_graph(nodes, "main", infos[0], infos[1])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    Bundle("sums", {"main": GraphPart(model, tuple(inputs), tuple(outputs))}).write(folder)
-    (folder.parent / "model.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
 
 
 class Sums:
@@ -339,6 +310,43 @@ async def test_initial_values(tmp_path: Path, initial: object, first: float) -> 
     sums = Sums(repository, Clock(), [])
     assert await sums.add(1, 1, start=True) == first
     repository.close()
+
+
+_STEPS = st.lists(
+    st.tuples(st.integers(1, 3), st.sampled_from(["start", "", "", "end", "both"]), st.booleans()), max_size=30
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_STEPS)
+def test_any_interleaving_is_what_a_dictionary_would_do(tmp_path: Path, steps: list[tuple[int, str, bool]]) -> None:
+    """Requests sent without waiting for answers, against sums kept in a dictionary; some turns of the loop between."""
+
+    async def run() -> None:
+        if not (tmp_path / "sums").exists():
+            write_sums(
+                tmp_path / "sums" / "1", {"sequence": STATE, "max_batch_size": 8, "batching": {"policy": "fixed"}}
+            )
+        repository = Repository.open([tmp_path])
+        await repository.load_all()
+        sums, kept, waiting = Sums(repository, Clock(), []), {}, []
+        for number, (name, flag, pauses) in enumerate(steps):
+            start, end, x = flag in ("start", "both"), flag in ("end", "both"), 2.0 ** (number % 20)
+            if not start and name not in kept:
+                with pytest.raises(InvalidArgument):
+                    sums.take(name, x, end=end)
+                continue
+            kept[name] = x if start else kept[name] + x
+            waiting.append((sums.take(name, x, start=start, end=end), kept[name]))
+            if end:
+                del kept[name]
+            if pauses:
+                await asyncio.sleep(0)
+        answers = await asyncio.gather(*(step for step, _ in waiting))
+        assert [total for total, _ in answers] == [expected for _, expected in waiting]
+        repository.close()
+
+    asyncio.run(run())
 
 
 async def _until(condition: Callable[[], bool]) -> None:
