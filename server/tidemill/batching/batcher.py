@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tidemill.batching.batch import join_parts, parts
 from tidemill.batching.options import BatchingOptions
 from tidemill.batching.order import Order, settle
-from tidemill.batching.pace import Pace
+from tidemill.batching.pace import Pace, Paces
 from tidemill.batching.pending import Feed, Key, Pending, batch_key
 from tidemill.batching.policy import FixedPolicy, Policy
 from tidemill.batching.queue import Queue
@@ -30,11 +30,13 @@ class AtOnce(NamedTuple):
 
     Attributes:
         outputs: Arrays by output name.
+        pace: How runs of its size fare.
         seconds: How long it took.
         busy: The processor time that it took; 0 if nobody asked.
     """
 
     outputs: Feed
+    pace: Pace
     seconds: float
     busy: float
 
@@ -75,7 +77,7 @@ class Batcher:
         self._observer = observer
         self._queue = Queue(options, policy)
         self._order = Order() if options.preserve_ordering else None
-        self._pace = Pace(options.inline_below)
+        self._paces = Paces(options.inline_below)
         self._threads = ThreadPoolExecutor(options.instances, "tidemill-run")
         self._idle = options.instances
         self._unfinished: set[asyncio.Future[Any]] = set()
@@ -130,26 +132,30 @@ class Batcher:
         size = max(limit, math.ceil(rows / most)) if most else limit
         return self._submit_parts([self._pending(*part, urgency) for part in parts(feed, rows, size)], deadline)
 
-    @property
-    def runs_at_once(self) -> bool:
-        """Whether what comes now would be run at once, on the event loop: nothing waits and runs are quick."""
-        free = self._idle and not self._stopping and not self._queue and not (self._order and self._unfinished)
-        return bool(self._may_run_at_once and free and self._pace.is_quick)
+    def pace_at_once(self, values: int) -> Pace | None:
+        """Whether a run of so many input values would be made at once, on the event loop: what `run_at_once` asks for.
 
-    def run_at_once(self, feed: Feed) -> AtOnce:
-        """Run requests that are joined already, while `runs_at_once`; without a future, a queue and an own thread.
+        None if it would not, because somebody waits or such runs are not quick.
+        """
+        free = self._idle and not self._stopping and not self._queue and not (self._order and self._unfinished)
+        pace = self._paces.of(values) if free and self._may_run_at_once else None
+        return pace if pace and pace.is_quick else None
+
+    def run_at_once(self, feed: Feed, pace: Pace) -> AtOnce:
+        """Run requests that are joined already; without a future, a queue and an own thread.
 
         Args:
             feed: Arrays by input name, of `max_batch_size` rows at most if several requests are joined.
+            pace: What `pace_at_once` says of them.
 
         Raises:
             Exception: What the run raised. Nobody is told of it: submit the requests one by one.
         """
-        doubts = self._pace.doubts
+        doubts = pace.doubts
         working = time.thread_time() if doubts else 0.0
         started = self._clock()
         outputs = self._runner(feed, None)
-        return AtOnce(outputs, self._clock() - started, time.thread_time() - working if doubts else 0.0)
+        return AtOnce(outputs, pace, self._clock() - started, time.thread_time() - working if doubts else 0.0)
 
     def note(self, run: AtOnce, rows: int, waits: tuple[float, ...]) -> None:
         """Take in how a run went that was made at once; can wait until its requests are answered.
@@ -159,7 +165,7 @@ class Batcher:
             rows: The rows of all its requests.
             waits: Seconds that each of them had waited.
         """
-        self._pace.record(run.seconds, run.busy, on_loop=True)
+        run.pace.record(run.seconds, run.busy, on_loop=True)
         if self._observer:
             self._observer(BatchRecord(rows, waits, run.seconds, failures=0))
 
@@ -241,12 +247,13 @@ class Batcher:
                 self._sleep(loop)
                 break
             run = self._make_run(group)
-            if self._pace.is_quick:
-                self._run_here(run)
+            pace = self._paces.of(run.values)
+            if pace.is_quick:
+                self._run_here(run, pace)
                 # One run a turn: between two of them the loop serves its sockets.
                 self._schedule(loop)
                 break
-            self._run_on_thread(run, loop)
+            self._run_on_thread(run, pace, loop)
 
     def _make_run(self, group: Sequence[Pending]) -> Run:
         run = Run(group, self._runner, self._clock, self._options.ragged)
@@ -262,29 +269,29 @@ class Batcher:
         if due < math.inf:
             self._timer = loop.call_later(max(0.0, due - now), self._dispatch)
 
-    def _run_here(self, run: Run) -> None:
-        run.execute(on_loop=True, timed=self._pace.doubts)
-        self._finish(run, on_loop=True)
+    def _run_here(self, run: Run, pace: Pace) -> None:
+        run.execute(on_loop=True, timed=pace.doubts)
+        self._finish(run, pace, on_loop=True)
 
-    def _run_on_thread(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
+    def _run_on_thread(self, run: Run, pace: Pace, loop: asyncio.AbstractEventLoop) -> None:
         self._idle -= 1
         done = loop.run_in_executor(self._threads, run.execute)
         self._unfinished.add(done)
-        done.add_done_callback(partial(self._return, run))
+        done.add_done_callback(partial(self._return, run, pace))
 
-    def _return(self, run: Run, done: asyncio.Future[None]) -> None:
+    def _return(self, run: Run, pace: Pace, done: asyncio.Future[None]) -> None:
         self._unfinished.discard(done)
         self._idle += 1
-        self._finish(run, on_loop=False)
+        self._finish(run, pace, on_loop=False)
         self._dispatch()
 
-    def _finish(self, run: Run, *, on_loop: bool) -> None:
+    def _finish(self, run: Run, pace: Pace, *, on_loop: bool) -> None:
         record = run.record()
         answer = self._order.settle if self._order else settle
         for pending, outcome in zip(run.group, run.outcomes, strict=True):
             answer(pending, outcome)
             pending.run = None  # else both live until the garbage collector finds the circle
-        self._pace.record(record.run_seconds, run.busy, on_loop=on_loop)
+        pace.record(record.run_seconds, run.busy, on_loop=on_loop)
         if self._observer:
             self._observer(record)
 

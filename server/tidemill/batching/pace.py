@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["Pace"]
+__all__ = ["Pace", "Paces"]
 
-_MEMORY = 0.9
-"""What a slow run still counts after each quicker one: one slow shape keeps runs off the loop for a while."""
+_MEMORY = 0.5
+"""What a slow run still counts after each quicker one of its size."""
 _STRIKES = 3
 """Runs in a row that must hold the loop for too long until runs are made elsewhere: one may just be a busy machine."""
 _PENALTY, _LONGEST_PENALTY = 4, 4096
@@ -69,3 +69,20 @@ class Pace:
         if self._strikes == _STRIKES:
             self._strikes, self._away = 0, self._penalty
             self._penalty = min(2 * self._penalty, _LONGEST_PENALTY)
+
+
+class Paces:
+    """One estimate for each size of run, so that large runs say nothing of small ones, nor the other way round."""
+
+    def __init__(self, limit: float) -> None:
+        """Know nothing yet; see `Pace`."""
+        self._limit = limit
+        self._by_size: dict[int, Pace] = {}
+
+    def of(self, values: int) -> Pace:
+        """The estimate for runs of about so many input values; sizes count as equal up to a factor of two."""
+        size = values.bit_length()
+        pace = self._by_size.get(size)
+        if pace is None:
+            pace = self._by_size[size] = Pace(self._limit)
+        return pace

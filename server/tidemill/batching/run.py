@@ -56,6 +56,11 @@ class Run:
         self._timed = timed
         self.outcomes = run_group(self._run_batch, self.group)
 
+    @property
+    def values(self) -> int:
+        """How many values its inputs hold."""
+        return sum([array.size for pending in self.group for array in pending.feed.values()])
+
     def leave(self) -> None:
         """Note that the caller of one request is gone or answered; when all are gone the run ends early."""
         self._staying -= 1

@@ -67,6 +67,7 @@ class _Way(NamedTuple):
         served: The model.
         batcher: What runs it.
         rows: The rows of one request.
+        values: The values of its inputs.
         room: How many requests one run takes.
         names: The outputs that they want.
         metrics: Where they are counted.
@@ -75,6 +76,7 @@ class _Way(NamedTuple):
     served: ServedModel
     batcher: Batcher
     rows: int
+    values: int
     room: int
     names: Sequence[str]
     metrics: ModelMetrics
@@ -170,7 +172,7 @@ class Burst:
                 way = self._make_way(kind, served)
         except TidemillError:
             return None
-        return way if way and way.batcher.runs_at_once else None
+        return way
 
     def _make_way(self, kind: Kind, served: ServedModel) -> _Way | None:
         request, running = kind.alike.request, served.direct
@@ -179,7 +181,8 @@ class Burst:
         rows = running.rows(served.check(request.inputs))
         names = [output.name for output in request.outputs] or running.output_names
         metrics = self._service.metrics.model(served.name, served.version)
-        way = _Way(served, running.batcher, rows, running.room(rows), names, metrics)
+        values = sum(array.size for array in request.inputs.values())
+        way = _Way(served, running.batcher, rows, values, running.room(rows), names, metrics)
         if way.room:
             self._ways.put(kind, way)
         return way if way.room else None
@@ -189,14 +192,15 @@ class Burst:
         kind, since, members = group
         count = len(members)
         rows = way.rows * count
-        if not self._service.admission.has_room(count):
+        pace = way.batcher.pace_at_once(way.values * count)
+        if pace is None or not self._service.admission.has_room(count):
             return False
         began = self._clock()
         try:
             feed = kind.alike.read([message for _, message in members])
             if feed is None:
                 return False
-            run = way.batcher.run_at_once(feed)
+            run = way.batcher.run_at_once(feed, pace)
             bodies = _bodies(run, kind, way, count)
         except Exception:  # whoever is to blame is told so when it is run by itself
             return False
