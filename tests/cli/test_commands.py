@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -63,6 +64,23 @@ def test_check_covers_every_version_and_a_base(write_model: WriteModel, capsys: 
     assert "derived version 1: ok" in out
     assert "batched no: output 'y' of a row depends on the other rows" in out
     assert "derived version 2: ok" in out
+
+
+def test_check_looks_at_sequences_and_ensembles(write_model: WriteModel, capsys: Capture) -> None:
+    root = write_model("identity", config={"sequence": {"state": [{"input": "x", "output": "y", "shown": True}]}})
+    write_model("two")
+    steps = [{"model": "two", "inputs": {"x": "a"}, "outputs": {"y": "b"}}]
+    (root / "all").mkdir()
+    (root / "all" / "model.yaml").write_text(json.dumps({"ensemble": {"steps": steps}}))
+    assert main(["check", str(root / "identity")]) == 0
+    assert main(["check", str(root / "all")]) == 0
+    shown = capsys.readouterr().out
+    assert "keeps   y as x of the next request" in shown
+    assert "input   a: FP32[n, 2]" in shown
+    steps[0]["inputs"] = {"w": "a"}
+    (root / "all" / "model.yaml").write_text(json.dumps({"ensemble": {"steps": steps}}))
+    assert main(["check", str(root / "all")]) == 1
+    assert "model 'two' has no input 'w'" in capsys.readouterr().err
 
 
 def test_check_finds_a_changed_file(write_model: WriteModel, capsys: Capture) -> None:

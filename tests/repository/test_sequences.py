@@ -329,7 +329,8 @@ def test_any_interleaving_is_what_a_dictionary_would_do(tmp_path: Path, steps: l
             )
         repository = Repository.open([tmp_path])
         await repository.load_all()
-        sums, kept, waiting = Sums(repository, Clock(), []), {}, []
+        sums, waiting = Sums(repository, Clock(), []), []
+        kept: dict[int, float] = {}
         for number, (name, flag, pauses) in enumerate(steps):
             start, end, x = flag in ("start", "both"), flag in ("end", "both"), 2.0 ** (number % 20)
             if not start and name not in kept:

@@ -77,6 +77,8 @@ class Catalogue:
             ModelNotReady: It is not ready.
         """
         number = self.get(name, version).version
+        if self.members(name):
+            raise VersionNotFound(f"model {name!r} is an ensemble and has no graph of its own; its members have")
         found = self.shelves[self.root(name)].source.folder.versions.get(int(number or 0))
         if found is None:
             raise VersionNotFound(f"version {number} of model {name!r} is no longer in its folder")
