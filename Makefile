@@ -11,14 +11,16 @@ GRPC_PORT ?= 8001
 REPOSITORY ?= models
 MODELS ?= mlp minilm
 ARGS ?=
+CLIENTS := kserve mlserver
 DEPLOY_TOOLS := buildah podman runc conmon catatonit netavark mmdebstrap haproxy prometheus
 
-.PHONY: help setup weights weights-large serve test deploy-test browser-test check lint format types arrows smoke proto bench clean
+.PHONY: help setup weights weights-large serve test clients deploy-test browser-test check lint format types arrows smoke proto bench clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make serve   build the example models on first use and serve them (HOST, HTTP_PORT, GRPC_PORT, REPOSITORY)'
 	@echo 'make test    run every test (ARGS="-k name" for some of them)'
+	@echo 'make clients  the environments of KServe'"'"'s and MLServer'"'"'s clients, which make test asks the server with'
 	@echo 'make deploy-test  build and run the container image, rehearse a rolling update (as root on Debian)'
 	@echo 'make browser-test  use the console in headless Chromium (as root on Debian)'
 	@echo 'make check   lint, format, types, import arrows'
@@ -38,8 +40,17 @@ weights-large: $(VENV)/weights-large.done
 serve: setup $(REPOSITORY)
 	exec $(BIN)/tidemill serve $(REPOSITORY) --host $(HOST) --http-port $(HTTP_PORT) --grpc-port $(GRPC_PORT)
 
+# Other servers' clients clash with ours; a test whose environment could not be made is skipped with the reason.
 test: setup
+	-@$(MAKE) --no-print-directory clients
 	$(BIN)/pytest $(ARGS)
+
+clients: $(CLIENTS:%=.venv-clients/%.done)
+
+.venv-clients/%.done: requirements-client-%.lock
+	$(PYTHON) -m venv .venv-clients/$*
+	.venv-clients/$*/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
+	@touch $@
 
 # What no package registry has comes from Debian; where it cannot, the tests that need it are skipped with the reason.
 deploy-test: setup
