@@ -15,6 +15,7 @@ from tidemill.serving.grpc.fast.frames import (
     ACK,
     END_HEADERS,
     END_STREAM,
+    PADDED,
     PREFACE,
     PRIORITY,
     ConnectionFault,
@@ -79,7 +80,6 @@ class Connection(asyncio.Protocol):
         self._used = 0
         self._broken = self._idle = 0
         self.windows = SendWindows(self.send)
-        self._unsent: list[bytes] = []
 
     # What the transport calls
 
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
     # What streams call
 
     def send(self, data: bytes) -> None:
-        """Send frames that carry something at the end of this turn."""
+        """Send frames that carry something."""
         self._idle = 0
         self._write(data)
 
@@ -191,8 +191,10 @@ class Connection(asyncio.Protocol):
         self._receiving[stream] -= len(payload)
         if self._receiving[stream] < 0:
             raise StreamFault(stream, Fault.FLOW_CONTROL_ERROR)
-        data = unpadded(payload, flags)
-        self.consumed(stream, len(payload) - len(data))
+        data = payload
+        if flags & PADDED:
+            data = unpadded(payload, flags)
+            self.consumed(stream, len(payload) - len(data))
         if data:
             self._idle = 0
         elif not flags & END_STREAM:
@@ -202,7 +204,7 @@ class Connection(asyncio.Protocol):
     def _take_headers(self, flags: int, stream: int, payload: bytes) -> None:
         if not stream % 2:
             raise ConnectionFault(Fault.PROTOCOL_ERROR, "headers on a stream that no client may open")
-        block = unpadded(payload, flags)
+        block = unpadded(payload, flags) if flags & PADDED else payload
         if flags & PRIORITY:
             if len(block) < 5:
                 raise ConnectionFault(Fault.FRAME_SIZE_ERROR, "a priority is cut short")
@@ -248,11 +250,11 @@ class Connection(asyncio.Protocol):
         self._deliver(stream, b"", ended=True)
 
     def _decode(self, block: bytes) -> Head | None:
-        head = self._heads.get(block)
         table = self._decoder.header_table
-        if head is not None and not table.dynamic_entries:
-            return head
         plain = not table.dynamic_entries
+        head = self._heads.get(block) if plain else None
+        if head is not None:
+            return head
         try:
             head = read_head([(str(name), str(value)) for name, value in self._decoder.decode(block)])
         except OversizedHeaderListError:
@@ -354,23 +356,16 @@ class Connection(asyncio.Protocol):
 
     def _close_if_done(self) -> None:
         if self._last and not self._streams:
-            self._flush()
             self._transport.close()
 
     def _end(self, code: Fault, text: str) -> None:
         self._write(frame(Frame.GOAWAY, 0, 0, struct.pack(">II", self._highest, code) + text.encode()))
-        self._flush()
         self._transport.close()
 
     def _write(self, data: bytes) -> None:
-        if not self._unsent:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._unsent.append(data)
-
-    def _flush(self) -> None:
-        unsent, self._unsent = self._unsent, []
-        if unsent and not self._transport.is_closing():
-            self._transport.write(b"".join(unsent))
+        """The transport gathers what is written in one turn."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
 
 _TAKERS: dict[int, Callable[[Connection, int, int, bytes], None]] = {
