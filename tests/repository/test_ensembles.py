@@ -113,16 +113,23 @@ async def test_requests_are_joined_at_each_member(root: Path, open_all: Open) ->
     assert max(batch.requests for name, batch in noted.batches if name == "two") == 16
 
 
-async def test_tensors_are_handed_on_as_they_are(root: Path, open_all: Open) -> None:
-    write_ensemble(root, {"steps": [CHAIN[0]], "outputs": ["more", "doubled"]}, "inner")
-    write_ensemble(root, {"steps": [step("inner", {"given": "x"}, {"more": "y"})]}, "outer")
+@pytest.mark.parametrize(("inner", "outer"), [("first", "second"), ("second", "first")])
+async def test_ensembles_of_ensembles_hand_on_tensors_as_they_are(
+    root: Path, open_all: Open, inner: str, outer: str
+) -> None:
+    write_ensemble(root, {"steps": [CHAIN[0]], "outputs": ["more", "doubled"]}, inner)
+    write_ensemble(root, {"steps": [step(inner, {"given": "x"}, {"more": "y"})]}, outer)
     repository = await open_all(root)
-    outer = await repository.get("outer").infer(InferRequest("outer", {"x": np.ones((1, 2), np.float32)}))
-    assert outer.outputs["y"].tolist() == [[2, 2]]
-    started = repository.get("inner").start(request(model="inner"))
+    answer = await repository.get(outer).infer(InferRequest(outer, {"x": np.ones((1, 2), np.float32)}))
+    assert answer.outputs["y"].tolist() == [[2, 2]]
+    started = repository.get(inner).start(request(model=inner))
     outputs = await started.outputs
     assert started.response().outputs["more"] is outputs["more"]
     assert outputs["given"] is started.request.inputs["given"]
+    await repository.unload("two")
+    assert repository.ready_versions(outer) == ()
+    await repository.load("two")
+    assert repository.ready_versions(outer) == ("1",)
 
 
 @pytest.mark.parametrize(
