@@ -69,7 +69,7 @@ def tensor() -> triton.InferInput:
 
 @lanes
 async def test_the_right_key_is_let_in_and_no_other(start: Start, keys_file: Path, fast: bool) -> None:
-    server = await start(keys_file=keys_file, http_fast_lane=fast)
+    server = await start(keys_file=keys_file, http_fast_lane=fast, grpc_fast_lane=fast)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.http_port}") as client:
         for _ in range(3):  # a head that is known is no way in either
             assert (await infer(client, INFER)).status_code == 200
@@ -161,7 +161,7 @@ async def test_grpc_wants_the_same_keys(start: Start, keys_file: Path) -> None:
 
 @lanes
 async def test_keys_change_while_connections_stay(start: Start, keys_file: Path, fast: bool) -> None:
-    server = await start(keys_file=keys_file, http_fast_lane=fast)
+    server = await start(keys_file=keys_file, http_fast_lane=fast, grpc_fast_lane=fast)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.http_port}") as client:
         for _ in range(3):
             assert (await infer(client, INFER)).status_code == 200
@@ -185,7 +185,7 @@ async def test_keys_are_in_no_log(start: Start, keys_file: Path, caplog: pytest.
 @lanes
 async def test_tls_on_both_faces(start: Start, authority: Authority, fast: bool) -> None:
     own = authority.issue("server")
-    server = await start(tls_certificate=own.chain, tls_key=own.key, http_fast_lane=fast)
+    server = await start(tls_certificate=own.chain, tls_key=own.key, http_fast_lane=fast, grpc_fast_lane=fast)
     assert str(server).startswith("https://")
     trust = ssl.create_default_context(cafile=str(authority.path))
     async with httpx.AsyncClient(base_url=f"https://localhost:{server.http_port}", verify=trust) as client:
