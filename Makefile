@@ -14,12 +14,13 @@ ARGS ?=
 CLIENTS := kserve mlserver
 DEPLOY_TOOLS := buildah podman runc conmon catatonit netavark mmdebstrap haproxy prometheus
 
-.PHONY: help setup weights weights-large serve test clients deploy-test browser-test check lint format types arrows smoke proto bench clean
+.PHONY: help setup weights weights-large serve test soak clients deploy-test browser-test check lint format types arrows smoke proto bench clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make serve   build the example models on first use and serve them (HOST, HTTP_PORT, GRPC_PORT, REPOSITORY)'
 	@echo 'make test    run every test (ARGS="-k name" for some of them)'
+	@echo 'make soak    a minute of mixed load with reloads, every request accounted for (ten seconds are part of make test)'
 	@echo 'make clients  the environments of KServe'"'"'s and MLServer'"'"'s clients, which make test asks the server with'
 	@echo 'make deploy-test  build and run the container image, rehearse a rolling update (as root on Debian)'
 	@echo 'make browser-test  use the console in headless Chromium (as root on Debian)'
@@ -51,6 +52,9 @@ clients: $(CLIENTS:%=.venv-clients/%.done)
 	$(PYTHON) -m venv .venv-clients/$*
 	.venv-clients/$*/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
 	@touch $@
+
+soak: setup
+	SOAK_SECONDS=60 $(BIN)/pytest tests/e2e/test_soak.py -s $(ARGS)
 
 # What no package registry has comes from Debian; where it cannot, the tests that need it are skipped with the reason.
 deploy-test: setup

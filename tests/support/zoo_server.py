@@ -25,7 +25,7 @@ _LIMIT_SECONDS = 120.0
 
 @contextmanager
 def serving(repository: Path, *options: str) -> Iterator[dict[str, str]]:
-    """The server's addresses, "http" and "grpc"."""
+    """The server's addresses, "http" and "grpc", and its "pid"."""
     command = [
         sys.executable,
         "-m",
@@ -46,7 +46,7 @@ def serving(repository: Path, *options: str) -> Iterator[dict[str, str]]:
             ready = re.search(r"http://(\S+) and grpc://(\S+)", server.stdout.readline())
             limit.cancel()
             assert ready, f"no ready line within {_LIMIT_SECONDS} s"
-            yield {"http": ready[1], "grpc": ready[2]}
+            yield {"http": ready[1], "grpc": ready[2], "pid": str(server.pid)}
         finally:
             limit.cancel()
             server.terminate()

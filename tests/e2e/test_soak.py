@@ -1,0 +1,52 @@
+"""A mixed load with reloads; ten seconds here, a minute by `make soak`, or SOAK_SECONDS. The seed is SOAK_SEED."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+from reloading import put_version
+from soak import Soak
+from zoo_server import serving
+
+SECONDS = float(os.environ.get("SOAK_SECONDS", "10"))
+SEED = int(os.environ.get("SOAK_SEED", "1"))
+PRIORITIES = {"batching": {"priority_levels": 3, "default_priority_level": 2, "max_queue_delay_microseconds": 500}}
+
+
+def resident(pid: str) -> int:
+    """Bytes of memory that a process holds."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) * 1024  # type: ignore[index]
+
+
+async def test_every_request_of_a_mixed_load_gets_its_right_answer(write_model: Callable[..., Path]) -> None:
+    repository = write_model("value", "v", k=1, config=PRIORITIES)
+    write_model("two", config=PRIORITIES)
+    write_model("gather")
+
+    def put(version: int) -> None:
+        put_version(write_model, repository, version)
+
+    with serving(repository) as server:
+        load = Soak(server["http"], server["grpc"], repository, put, seconds=SECONDS, seed=SEED)
+        # The first seconds fill pools and caches; what comes after them is what must not grow.
+        warm = await Soak(server["http"], server["grpc"], repository, put, seconds=1.5, seed=SEED).run()
+        before = resident(server["pid"])
+        account = await load.run()
+        async with httpx.AsyncClient(base_url=f"http://{server['http']}") as client:
+            page = (await client.get("/metrics")).text
+        after = resident(server["pid"])
+    print(f"\n{account}; memory {before / 1e6:.0f} to {after / 1e6:.0f} MB")
+    assert warm.faults == []
+    assert account.faults == []
+    counts = account.counts
+    assert counts["sent"] == counts["answered"] + counts["refused"] + counts["cancelled"]
+    assert min(counts[kind] for kind in ("answered", "refused", "cancelled", "loads", "broken loads")) > 0
+    assert len(account.versions) > 1
+    assert re.search(r"^tidemill_inflight_requests 0\.0$", page, re.MULTILINE)
+    assert not re.search(r"^tidemill_queue_depth\{.*\} [1-9]", page, re.MULTILINE)
+    assert after < before * 1.2 + (16 << 20)
