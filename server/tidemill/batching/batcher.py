@@ -19,6 +19,7 @@ from tidemill.batching.policy import FixedPolicy, Policy
 from tidemill.batching.queue import Queue
 from tidemill.batching.record import BatchRecord, Observer
 from tidemill.batching.run import Clock, Run, Runner
+from tidemill.batching.timed import Timed
 from tidemill.batching.urgency import Urgency
 from tidemill.errors import DeadlineExceeded, InvalidArgument, ShuttingDown
 
@@ -288,8 +289,8 @@ class Batcher:
     def _finish(self, run: Run, pace: Pace, *, on_loop: bool) -> None:
         record = run.record()
         answer = self._order.settle if self._order else settle
-        for pending, outcome in zip(run.group, run.outcomes, strict=True):
-            answer(pending, outcome)
+        for place, (pending, outcome) in enumerate(zip(run.group, run.outcomes, strict=True)):
+            answer(pending, outcome if isinstance(outcome, Exception) else Timed(outcome, record, place))
             pending.run = None  # else both live until the garbage collector finds the circle
         pace.record(record.run_seconds, run.busy, on_loop=on_loop)
         if self._observer:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
-from tidemill.protocol.types import Array, InferRequest, InferResponse
+from tidemill.batching.timed import Timed
+from tidemill.protocol.types import Array, InferRequest, InferResponse, Timing
 
 if TYPE_CHECKING:
     from tidemill.repository.served import ServedModel
@@ -35,4 +36,10 @@ class Started:
         """The answer, once `outputs` is done; raises what the run raised."""
         outputs = self.outputs.result()
         chosen = {name: outputs[name] for name in self.names}
-        return InferResponse(self.served.name, self.served.version, chosen, self.request.id)
+        timing = Timing(outputs.queue_seconds, outputs.run_seconds, outputs.batch_rows) if _is_timed(outputs) else None
+        return InferResponse(self.served.name, self.served.version, chosen, self.request.id, timing=timing)
+
+
+def _is_timed(outputs: Mapping[str, Array]) -> TypeGuard[Timed]:
+    """Not what was put together of several runs, or was kept from an earlier one."""
+    return isinstance(outputs, Timed)
