@@ -58,14 +58,14 @@ PACKAGES = {
     "httpx": "tidemill.client tidemill.bench.target",
     "hpack": "tidemill.bench.http2 tidemill.serving.grpc.fast",
     "matplotlib": "tidemill.bench.plot",
-    "PIL": "tidemill.cli.pictures",
+    "PIL": "tidemill.cli.pictures tidemill.adapters.image",
     "safetensors": "tidemill.weights",
     "obstore": "tidemill.weights.objectstore",
     "gguf": "tidemill.weights.gguf_file",
     "rich": "tidemill.weights.progress tidemill.bench.progress",
     "yaml": "tidemill.bundle.config tidemill.serving.config",
     "pydantic": (
-        "tidemill.bundle.config tidemill.bundle.ensemble_config tidemill.bundle.section "
+        "tidemill.bundle.config tidemill.bundle.ensemble_config tidemill.bundle.image_config tidemill.bundle.section "
         "tidemill.bundle.sequence_config tidemill.serving.config tidemill.serving.http"
     ),
     "onnx": (

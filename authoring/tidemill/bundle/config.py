@@ -11,6 +11,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from tidemill.bundle.ensemble_config import EnsembleConfig, TensorConfig
+from tidemill.bundle.image_config import ImageAdapterConfig
 from tidemill.bundle.section import Count as _Count
 from tidemill.bundle.section import CountOrZero as _CountOrZero
 from tidemill.bundle.section import Section as _Section
@@ -22,6 +23,7 @@ __all__ = [
     "CONFIG_FILE",
     "AdapterConfig",
     "BatchingConfig",
+    "ImageAdapterConfig",
     "ModelConfig",
     "QueueConfig",
     "RaggedConfig",
@@ -178,6 +180,13 @@ class AdapterConfig(_Section):
     """What turns a caller's input into the model's tensors."""
 
     text: TextAdapterConfig | None = None
+    image: ImageAdapterConfig | None = None
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if self.text is not None and self.image is not None:
+            raise ValueError("expected one of `text` and `image`, not both")
+        return self
 
 
 class ModelConfig(_Section):

@@ -38,6 +38,11 @@ def open_adapter(config: AdapterConfig | None, folder: Path, inputs: tuple[Tenso
     Raises:
         ConfigError: A file is missing, or the section does not fit the model's inputs.
     """
+    if config is not None and config.image is not None:
+        # Only a model that declares pictures needs the pillow package.
+        from tidemill.adapters.image import ImageAdapter
+
+        return ImageAdapter(config.image, inputs)
     if config is None or config.text is None:
         return None
     # Only a model that declares a text input needs the tokenizers package.
