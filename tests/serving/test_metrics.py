@@ -131,3 +131,16 @@ async def infer_over_grpc(port: int, model: str, tensor: dict[str, Any]) -> None
             await client.infer(model, [x])
         except InferenceServerException:
             assert tensor["shape"] != [1] or model == "nobody" or tensor["data"] == [4]
+
+
+def test_a_batchs_joining_splitting_and_padding_are_histograms() -> None:
+    metrics = Metrics()
+    model = metrics.model("m", "1")
+    model.on_batch(BatchRecord(4, (0.0,), 0.1, 0, input_seconds=0.002, output_seconds=0.004, length=8, padding=0.25))
+    model.on_batch(BatchRecord(4, (0.0,), 0.1, 0))
+    page = metrics.expose().decode()
+    labels = 'model="m",version="1"'
+    assert f"tidemill_compute_input_duration_seconds_sum{{{labels}}} 0.002" in page
+    assert f"tidemill_compute_output_duration_seconds_sum{{{labels}}} 0.004" in page
+    assert f'tidemill_padding_ratio_bucket{{le="0.3",{labels}}} 1.0' in page
+    assert f"tidemill_padding_ratio_count{{{labels}}} 1.0" in page

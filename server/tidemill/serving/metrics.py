@@ -33,6 +33,7 @@ _CODES = (
     "internal",
 )
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_SHARES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _MODEL = ("model", "version")
 _KEPT = 256
@@ -47,6 +48,9 @@ class Series:
     durations: dict[tuple[str, str], Distribution]
     queue: Distribution
     run: Distribution
+    joining: Distribution
+    splitting: Distribution
+    padding: Distribution
     rows: Distribution
 
 
@@ -115,6 +119,10 @@ class ModelMetrics:
         series, waits = self._series, batch.queue_seconds
         series.rows.observe(batch.rows)
         series.run.observe(batch.run_seconds)
+        series.joining.observe(batch.input_seconds)
+        series.splitting.observe(batch.output_seconds)
+        if batch.length:
+            series.padding.observe(batch.padding)
         # Those that came together have all waited as long.
         for seconds, count in [(waits[0], len(waits))] if waits[0] == waits[-1] else Counter(waits).items():
             series.queue.observe(seconds, count)
@@ -132,6 +140,9 @@ class Metrics:
         self._durations = self._histogram("request_duration_seconds", "First byte to answer.", "protocol", "outcome")
         self._queue = self._histogram("queue_duration_seconds", "Waiting for an instance, per request.")
         self._run = self._histogram("compute_infer_duration_seconds", "Running the model, per batch.")
+        self._joining = self._histogram("compute_input_duration_seconds", "Joining the inputs, per batch.")
+        self._splitting = self._histogram("compute_output_duration_seconds", "Splitting the outputs, per batch.")
+        self._padding = self._histogram("padding_ratio", "Share of a padded batch that is padding.", buckets=_SHARES)
         self._rows = self._histogram("batch_size", "Rows of a batch, per run.", buckets=_ROWS)
         self._load = self._gauge("model_load_duration_seconds", "From opening the bundle to ready.", *_MODEL)
         self._depth = self._gauge("queue_depth", "Requests that wait for an instance.", *_MODEL)
@@ -186,6 +197,9 @@ class Metrics:
             },
             queue=self._queue.labels(*labels),
             run=self._run.labels(*labels),
+            joining=self._joining.labels(*labels),
+            splitting=self._splitting.labels(*labels),
+            padding=self._padding.labels(*labels),
             rows=self._rows.labels(*labels),
         )
         return ModelMetrics(series)
