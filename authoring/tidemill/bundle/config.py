@@ -283,8 +283,9 @@ def read_config(given: Any, source: str) -> ModelConfig:
     try:
         return ModelConfig.model_validate(given)
     except ValidationError as error:
-        faults = "; ".join(_describe(fault) for fault in error.errors())
-        raise ConfigError(f"{source}: {faults}") from None
+        # Of the faults of a field that may have one of several forms, the first form's is told.
+        faults = {_place(fault): _describe(fault) for fault in reversed(error.errors())}
+        raise ConfigError(f"{source}: {'; '.join(reversed(faults.values()))}") from None
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -298,8 +299,14 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _place(fault: Any) -> str:
+    """The field by its path, without the names that pydantic gives to the forms that a field may have."""
+    steps = (str(step) for step in fault["loc"])
+    return ".".join(step for step in steps if step != "constrained-int" and "[" not in step) or "the whole"
+
+
 def _describe(fault: Any) -> str:
-    where = ".".join(map(str, fault["loc"])) or "the whole"
+    where = _place(fault)
     if fault["type"] != "extra_forbidden":
         return f"{where}: {fault['msg']}, given was {fault['input']!r}"
     *parents, name = fault["loc"]
