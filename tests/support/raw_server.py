@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 __all__ = ["Handle", "raw_server"]
 
@@ -29,6 +29,8 @@ def raw_server(handle: Handle) -> Iterator[int]:
                 pass
             finally:
                 writer.close()
+                with suppress(ConnectionError):
+                    await writer.wait_closed()
 
         listener = await asyncio.start_server(serve, "127.0.0.1", 0)
         state.update(port=listener.sockets[0].getsockname()[1], loop=asyncio.get_running_loop(), stop=stopped.set)
@@ -37,6 +39,8 @@ def raw_server(handle: Handle) -> Iterator[int]:
         listener.close()
         for task in tasks:
             task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()
