@@ -12,9 +12,10 @@ REPOSITORY ?= models
 MODELS ?= mlp minilm
 ARGS ?=
 CLIENTS := kserve mlserver
+PEERS := fastapi kserve triton
 DEPLOY_TOOLS := buildah podman runc conmon catatonit netavark mmdebstrap haproxy prometheus
 
-.PHONY: help setup weights weights-large serve test soak clients deploy-test browser-test check lint format types arrows smoke proto bench clean
+.PHONY: help setup weights weights-large serve test soak clients deploy-test browser-test check lint format types arrows smoke proto bench peers clean
 .DELETE_ON_ERROR:
 
 help:
@@ -27,6 +28,7 @@ help:
 	@echo 'make check   lint, format, types, import arrows'
 	@echo 'make smoke   one question to a real server, in seconds'
 	@echo 'make bench   servers side by side, against the bare runtime and the floor (ARGS="--help" for its options)'
+	@echo 'make peers   the environments of the servers that make bench compares with (ARGS="--servers tidemill" does without)'
 	@echo 'make proto   renew the descriptor set from proto/inference.proto'
 	@echo 'make setup   only the environment in $(VENV), with the real weights'
 	@echo 'make weights only the real weights of MiniLM and the small models (weights-large: of all the others too)'
@@ -85,6 +87,14 @@ smoke: setup
 
 bench: setup
 	$(BIN)/python benchmarks/suite.py $(ARGS)
+
+# Each peer in an environment of its own; some bring gigabytes.
+peers: $(PEERS:%=.cache/peers/%.done)
+
+.cache/peers/%.done: benchmarks/peers/%.txt
+	$(PYTHON) -m venv .cache/peers/$*
+	.cache/peers/$*/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
+	@touch $@
 
 proto: setup
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto \

@@ -11,9 +11,10 @@ from pathlib import Path
 from encoded import WIRES, Encode
 from processes import HOST, Launch
 
-__all__ = ["FLOORS", "SERVERS", "Place", "Server", "versions"]
+__all__ = ["FLOORS", "SERVERS", "Place", "Server", "at_hand", "versions"]
 
 _HERE = Path(__file__).parent
+PEERS = _HERE.parent / ".cache" / "peers"
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Server:
-    """One server; `checked` says that its answers are compared with the runtime's."""
+    """One server; `checked` says that its answers are compared with the runtime's, `environment` which one it needs."""
 
     launch: Callable[[Place], Launch]
     wires: Mapping[str, Encode] = field(default_factory=lambda: WIRES)
     checked: bool = True
     version: Callable[[], str] = lambda: "of this repository"
+    environment: str = ""
 
 
 def _python(script: str, *arguments: object) -> list[str]:
@@ -71,7 +73,56 @@ FLOORS: dict[str, Server] = {
 }
 """The least that can be done: what no server on these parts can beat."""
 
-SERVERS: dict[str, Server] = {"tidemill": Server(_tidemill(), version=lambda: version("tidemill"))}
+
+def _peer(environment: str, script: str, ports: int, path: str) -> Callable[[Place], Launch]:
+    """A peer's server in its own environment, given the ONNX file, a name and its ports."""
+
+    def launch(place: Place) -> Launch:
+        python = _python_of(environment)
+        if not python.exists():
+            raise SystemExit(f"the environment of {environment} is not there; run: make peers")
+        model = place.repository / place.model / "1" / "model.onnx"
+        command = [python, _HERE / "peers" / script, model, place.model, *place.ports[:ports]]
+        return Launch([*map(str, command)], place.ports[0], path.format(model=place.model))
+
+    return launch
+
+
+def _locked(environment: str) -> Callable[[], str]:
+    """The version that a peer's list of packages names first."""
+    return lambda: (_HERE / "peers" / f"{environment}.txt").read_text().split()[0].partition("==")[2]
+
+
+_READY = "/v2/models/{model}/ready"
+
+SERVERS: dict[str, Server] = {
+    "tidemill": Server(_tidemill(), version=lambda: version("tidemill")),
+    "tidemill fast gRPC": Server(
+        _tidemill("--grpc-fast-lane"), {"grpc": WIRES["grpc"]}, version=lambda: version("tidemill")
+    ),
+    "PyTriton": Server(
+        _peer("triton", "pytriton_server.py", 3, _READY), version=_locked("triton"), environment="triton"
+    ),
+    "KServe": Server(_peer("kserve", "kserve_server.py", 2, _READY), version=_locked("kserve"), environment="kserve"),
+    "FastAPI": Server(
+        _peer("fastapi", "fastapi_server.py", 1, "/docs"),
+        {"json": WIRES["json"]},
+        version=_locked("fastapi"),
+        environment="fastapi",
+    ),
+}
+"""Those that are compared; peers take `make peers`."""
+
+
+def at_hand() -> list[str]:
+    """The servers whose environment is there."""
+    return [
+        name for name, server in SERVERS.items() if not server.environment or _python_of(server.environment).exists()
+    ]
+
+
+def _python_of(environment: str) -> Path:
+    return PEERS / environment / "bin" / "python"
 
 
 def versions(names: list[str]) -> dict[str, str]:

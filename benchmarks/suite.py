@@ -51,7 +51,7 @@ def _report(contenders: list[Contender], settings: argparse.Namespace, more: dic
 def _settings() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     _add_choice(parser, "--models", list(MODELS), list(MODELS))
-    _add_choice(parser, "--servers", list(servers.SERVERS), list(servers.SERVERS))
+    _add_choice(parser, "--servers", list(servers.SERVERS), servers.at_hand())
     parser.add_argument("--wires", nargs="+", choices=WIRES, default=list(WIRES), help="of those that a server speaks")
     parser.add_argument("--connections", nargs="+", type=int, default=[1, 32])
     parser.add_argument("--rounds", type=int, default=3, help="stretches of each contender, in shuffled order")
