@@ -169,6 +169,26 @@ def test_a_variable_of_the_user_replaces_ours() -> None:
     assert env["MORE"] == "3"
 
 
+def test_large_numbers_stay_numbers_and_names_stay_text() -> None:
+    values = {"env": {"A": 1_000_000, "B": 1.5}, "tls": {"existingSecret": "0123"}, "priorityClassName": "123"}
+    deployment = render(values).one("Deployment")
+    env = {entry["name"]: entry["value"] for entry in server_container(deployment)["env"]}
+    assert (env["A"], env["B"]) == ("1000000", "1.5")
+    spec = deployment["spec"]["template"]["spec"]
+    assert spec["priorityClassName"] == "123"
+    assert {"secretName": "0123", "defaultMode": 0o440} in [volume.get("secret") for volume in spec["volumes"]]
+
+
+def test_who_scrapes_an_encrypted_server_is_told_so() -> None:
+    metrics = {"podMonitor": True, "keySecret": "scraper"}
+    release = render({"tls": {"existingSecret": "tls"}, "metrics": metrics})
+    (endpoint,) = release.one("PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["authorization"]["credentials"] == {"name": "scraper", "key": "key"}
+    kinds = {port["appProtocol"] for service in release.of_kind("Service") for port in service["spec"]["ports"]}
+    assert kinds == {"https"}
+
+
 def test_a_deployment_changes_only_what_it_names() -> None:
     release = render({"replicas": 2, "deployments": {"a": {"replicas": 5}, "b": None}})
     assert {d["metadata"]["name"]: d["spec"]["replicas"] for d in release.of_kind("Deployment")} == {

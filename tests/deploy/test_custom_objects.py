@@ -31,7 +31,15 @@ def _list(item: Any) -> dict[str, Any]:
 
 
 SELECTOR = _object("matchLabels", matchLabels=LABELS)
-ENDPOINT = _object("port", port=TEXT, path=TEXT, interval={"type": "string", "pattern": "^[0-9]+(ms|s|m)$"})
+ENDPOINT = _object(
+    "port",
+    port=TEXT,
+    path=TEXT,
+    interval={"type": "string", "pattern": "^[0-9]+(ms|s|m)$"},
+    scheme={"enum": ["http", "https"]},
+    tlsConfig=_object("insecureSkipVerify", insecureSkipVerify={"type": "boolean"}),
+    authorization=_object("credentials", credentials=_object("name key", name=TEXT, key=TEXT)),
+)
 PARENT = _object("name", name=TEXT, namespace=TEXT, sectionName=TEXT, kind=TEXT, group=TEXT, port=COUNT)
 BACKENDS = _list(_object("name port", name=TEXT, port={"type": "integer", "minimum": 1, "maximum": 65535}))
 HTTP_MATCH = _object("path", path=_object("type value", type={"enum": ["Exact", "PathPrefix"]}, value=TEXT))

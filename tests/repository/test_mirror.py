@@ -70,7 +70,7 @@ def test_only_what_changed_is_fetched_and_what_is_gone_goes(
     bucket.objects.filter(Prefix="production/two/").delete()
     assert mirror.renew() == ["two/1", "v/2"]
     assert (mirror.path / "v" / "1").stat().st_ino == kept
-    assert sorted(path.name for path in mirror.path.iterdir()) == [".mirror.json", "v"]
+    assert sorted(path.name for path in mirror.path.iterdir()) == [".mirror.json", ".mirror.lock", "v"]
 
 
 def test_a_version_that_is_half_there_or_damaged_is_not_taken(
@@ -185,3 +185,50 @@ async def test_a_folder_beside_a_store_is_served_too(bucket: Any, write_model: W
     assert repository.names() == ["two", "v"]
     repository.close()
     assert (await loaded(local)).names() == ["two"]
+
+
+def test_a_folder_of_somebody_elses_is_left_alone(bucket: Any, write_model: WriteModel, tmp_path: Path) -> None:
+    put(bucket, write_model("two"))
+    (tmp_path / "mine" / "thesis").mkdir(parents=True)
+    with pytest.raises(LoadFailed, match="which would be lost"):
+        Mirror(URL, tmp_path / "mine", PATIENCE).renew()
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis"]
+
+
+def test_an_address_without_models_removes_nothing(bucket: Any, write_model: WriteModel, tmp_path: Path) -> None:
+    put(bucket, write_model("two"))
+    mirror = Mirror(URL, tmp_path / "mirror", PATIENCE)
+    mirror.renew()
+    (mirror.path / "own").mkdir()
+    with pytest.raises(LoadFailed, match="holds no model"):
+        Mirror(f"{URL}x", mirror.path, PATIENCE).renew()
+    assert mirror.renew() == []
+    assert sorted(path.name for path in mirror.path.iterdir() if path.name[0] != ".") == ["own", "two"]
+
+
+def test_empty_files_in_the_names_of_folders_are_none(bucket: Any, write_model: WriteModel, tmp_path: Path) -> None:
+    put(bucket, write_model("two"))
+    for key in ("production/", "production/two/", "production/two/1/"):
+        bucket.put_object(Key=key, Body=b"")
+    assert Mirror(URL, tmp_path / "mirror", PATIENCE).renew() == ["two/1"]
+
+
+def test_what_a_process_left_that_ended_is_removed(bucket: Any, write_model: WriteModel, tmp_path: Path) -> None:
+    put(bucket, write_model("two"))
+    mirror = Mirror(URL, tmp_path / "mirror", PATIENCE)
+    mirror.renew()
+    (mirror.path / "two" / ".2.deadbeef").mkdir()
+    (mirror.path / "two" / "7").mkdir()  # put in its place, and the process ended before it noted that
+    assert mirror.renew() == ["two/7"]
+    assert [path.name for path in (mirror.path / "two").iterdir()] == ["1"]
+
+
+@pytest.mark.parametrize("index", ["[]", '{"../victim": {}}', '{"two/1": 3}', "nonsense"])
+def test_an_index_that_is_none_harms_nothing(bucket: Any, write_model: WriteModel, tmp_path: Path, index: str) -> None:
+    put(bucket, write_model("two"))
+    mirror = Mirror(URL, tmp_path / "mirror", PATIENCE)
+    mirror.renew()
+    (tmp_path / "victim").mkdir()
+    (mirror.path / ".mirror.json").write_text(index)
+    assert mirror.renew() == ["two/1"]
+    assert (tmp_path / "victim").is_dir()

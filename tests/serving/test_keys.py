@@ -47,6 +47,7 @@ def test_all_stands_for_the_groups_that_are_not_named(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("inferenc: [aaaaaaaaaaaaaaaa]", "names the group 'inferenc'; known are health, metadata"),
+        ("", "names no group"),
         ("inference: []", "must hold a list of keys for inference"),
         ("inference: {a: b}", "must hold a list of keys for inference"),
         ("inference: [1234567890123456789]", "each as text"),
@@ -78,6 +79,10 @@ def test_a_changed_file_counts_and_a_broken_one_does_not(tmp_path: Path) -> None
     write(tmp_path / "new", "inference: [").replace(path)
     assert not ring.renew()
     ring.keys.check("inference", SEARCH)
+    for fewer in ("", f"metadata: {SEARCH}\n"):
+        write(tmp_path / "new", fewer).replace(path)
+        assert not ring.renew()
+        assert ring.keys.guards("inference")
     path.unlink()
     assert not ring.renew()
     ring.keys.check("inference", SEARCH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -126,6 +127,17 @@ async def test_every_route_belongs_to_a_group(start: Start, tmp_path: Path, meth
         assert (await client.request(method, path, headers={"x-api-key": ADMIN})).status_code != 401
 
 
+@pytest.mark.parametrize("path", ["/v2/models/two/infer", "/metrics", "/v2/logging", "/v2/models/two/stats"])
+@pytest.mark.parametrize("end", ["%0A", "%0D%0A", "%00", "%7F"])
+async def test_no_odd_end_of_a_path_is_a_way_around_the_keys(start: Start, tmp_path: Path, path: str, end: str) -> None:
+    (tmp_path / "keys.yaml").write_text(f"all: {ADMIN}\n")
+    server = await start(keys_file=tmp_path / "keys.yaml")
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.http_port}") as client:
+        for method in ("GET", "POST"):
+            answer = await client.request(method, path + end, content=json.dumps(BODY) if method == "POST" else None)
+            assert answer.status_code in (401, 404)
+
+
 async def test_no_route_is_without_a_group(start: Start) -> None:
     """What is new and fits no rule would be open to everybody."""
     from tidemill.serving.http.app import create_app
@@ -165,7 +177,7 @@ async def test_keys_change_while_connections_stay(start: Start, keys_file: Path,
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.http_port}") as client:
         for _ in range(3):
             assert (await infer(client, INFER)).status_code == 200
-        keys_file.write_text(f"inference: {ADMIN}\n")
+        keys_file.write_text(f"all: {ADMIN}\n")
         server.renew()
         assert (await infer(client, INFER)).status_code == 401
         assert (await infer(client, ADMIN)).status_code == 200
@@ -210,6 +222,7 @@ async def test_clients_must_show_a_certificate_that_is_trusted(
     own, caller = authority.issue("server"), authority.issue("caller")
     (tmp_path / "other").mkdir()
     foreign, expired = Authority(tmp_path / "other").issue("foreign"), authority.issue("expired", days=0)
+    (tmp_path / "kept.pem").write_bytes(authority.path.read_bytes())
     server = await start(tls_certificate=own.chain, tls_key=own.key, tls_client_ca=authority.path)
     assert await _status(server, authority, caller) == 200
     for wrong in (None, foreign, expired):
@@ -218,6 +231,17 @@ async def test_clients_must_show_a_certificate_that_is_trusted(
         with pytest.raises(InferenceServerException):
             await _ask_grpc(server, authority, wrong)
     await _ask_grpc(server, authority, caller)
+    (tmp_path / "next").mkdir()
+    follower = Authority(tmp_path / "next", "follower")
+    authority.path.write_bytes(follower.path.read_bytes() + "# Főtanúsítvány\n".encode())
+    server.renew()
+    other = follower.issue("newcomer")
+    shown_by_server = ssl.create_default_context(cafile=str(tmp_path / "kept.pem"))
+    assert await _status_trusting(server, shown_by_server, other) == 200
+    with pytest.raises(httpx.TransportError):
+        await _status_trusting(server, ssl.create_default_context(cafile=str(tmp_path / "kept.pem")), caller)
+    authority.path.write_bytes((tmp_path / "kept.pem").read_bytes())
+    server.renew()
     question = ["health", "--url", f"https://127.0.0.1:{server.http_port}", "--insecure"]
     shown = ["--certificate", str(own.chain), "--certificate-key", str(own.key)]
     assert await asyncio.to_thread(main, [*question, *shown]) == 0
@@ -243,7 +267,10 @@ async def test_a_renewed_certificate_counts_for_new_connections(start: Start, au
 
 
 async def _status(server: Server, authority: Authority, files: Files | None) -> int:
-    trust = ssl.create_default_context(cafile=str(authority.path))
+    return await _status_trusting(server, ssl.create_default_context(cafile=str(authority.path)), files)
+
+
+async def _status_trusting(server: Server, trust: ssl.SSLContext, files: Files | None) -> int:
     if files:
         trust.load_cert_chain(files.chain, files.key)
     async with httpx.AsyncClient(base_url=f"https://localhost:{server.http_port}", verify=trust) as client:

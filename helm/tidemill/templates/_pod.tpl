@@ -22,17 +22,17 @@ spec:
   {{- with $v.image.pullSecrets }}
   imagePullSecrets:
     {{- range . }}
-    - name: {{ . }}
+    - name: {{ . | quote }}
     {{- end }}
   {{- end }}
   {{- with $v.priorityClassName }}
-  priorityClassName: {{ . }}
+  priorityClassName: {{ . | quote }}
   {{- end }}
   {{- with $v.schedulerName }}
-  schedulerName: {{ . }}
+  schedulerName: {{ . | quote }}
   {{- end }}
   {{- with $v.runtimeClassName }}
-  runtimeClassName: {{ . }}
+  runtimeClassName: {{ . | quote }}
   {{- end }}
   {{- include "tidemill.placement" . | nindent 2 }}
   {{- if or $v.extraInitContainers (eq $v.models.source "fetch") }}
@@ -172,7 +172,7 @@ topologySpreadConstraints:
       mountPath: /models
       readOnly: true
       {{- with $v.models.subPath }}
-      subPath: {{ . }}
+      subPath: {{ . | quote }}
       {{- end }}
     {{- end }}
     - {name: cache, mountPath: /cache}
@@ -276,11 +276,11 @@ livenessProbe:
 {{- end }}
 {{- with $v.tls.existingSecret }}
 - name: tls
-  secret: {secretName: {{ . }}, defaultMode: 0440}
+  secret: {secretName: {{ . | quote }}, defaultMode: 0440}
 {{- end }}
 {{- with $v.apiKeys.existingSecret }}
 - name: keys
-  secret: {secretName: {{ . }}, defaultMode: 0440}
+  secret: {secretName: {{ . | quote }}, defaultMode: 0440}
 {{- end }}
 {{- with $v.sharedMemory }}
 - name: shm

@@ -23,6 +23,15 @@
 {{- toYaml $settings -}}
 {{- end -}}
 
+{{/* A value as text; whole numbers come as floats, which would be written as 1e+06. */}}
+{{- define "tidemill.text" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) -}}
+{{- int64 . -}}
+{{- else -}}
+{{- toString . -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Variables by name, so that one of the user's replaces one of ours: two of one name are refused by the cluster. */}}
 {{- define "tidemill.env" -}}
 {{- $env := dict "HOME" "/tmp" "TIDEMILL_CACHE" "/cache" -}}
@@ -36,7 +45,7 @@
 {{- if kindIs "map" $value }}
   {{- toYaml $value | nindent 2 }}
 {{- else }}
-  value: {{ $value | toString | quote }}
+  value: {{ include "tidemill.text" $value | quote }}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -59,6 +59,8 @@ def execute(args: argparse.Namespace) -> int:
     # The first process of a container never gets a signal that it does not handle. Until the server handles SIGTERM,
     # which takes about a second of imports, it ends the process.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # `tidemill drain` that comes as early has nothing to drain.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
         return _serve(args)
     finally:

@@ -53,7 +53,10 @@ class Certificates:
         self._chain, self._key, self._clients = chain, key, clients
         self._seen = self._stamps()
         self.pem = self._read()
-        self.context = self._context()
+        self.context = self._current = self._context()
+        # The listening sockets keep the first context; each handshake is handed to the one that counts then. To change
+        # the first would not do: an authority that was added cannot be taken away again.
+        self.context.sni_callback = self._switch
 
     @classmethod
     def of(cls, config: ServerConfig) -> Certificates | None:
@@ -72,18 +75,15 @@ class Certificates:
             return False
         self._seen = stamps
         try:
-            pem = self._read()
-            self._context()  # raises if they do not belong together
+            self.pem, self._current = self._read(), self._context()
         except ConfigError as error:
             _LOG.error("the certificates stay as they were: %s", error)
             return False
-        self.pem = pem
-        # The listening sockets hold the context itself, so it is changed and not replaced.
-        self.context.load_cert_chain(self._chain, self._key)
-        if self._clients and pem.clients:
-            self.context.load_verify_locations(cadata=pem.clients.decode())
         _LOG.info("the certificates were read again")
         return True
+
+    def _switch(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._current
 
     def _context(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -92,9 +92,10 @@ class Certificates:
             if self._clients:
                 context.load_verify_locations(self._clients)
                 context.verify_mode = ssl.CERT_REQUIRED
-        except ssl.SSLError as error:
+        except OSError as error:  # SSLError among them
             files = ", ".join(str(path) for path in (self._chain, self._key, self._clients) if path)
-            raise ConfigError(f"{files} are no certificate with its key as PEM: {error.reason or error}") from None
+            reason = getattr(error, "reason", None) or error.strerror
+            raise ConfigError(f"{files} are no certificate with its key as PEM: {reason}") from None
         return context
 
     def _read(self) -> Pem:

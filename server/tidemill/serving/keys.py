@@ -81,6 +81,8 @@ class Keys:
         unknown = sorted(set(content) - {*GROUPS, _ALL})
         if unknown:
             raise ConfigError(f"{path} names the group {unknown[0]!r}; known are {', '.join(GROUPS)} and {_ALL}")
+        if not content:
+            raise ConfigError(f"{path} names no group, which would open all of them; leave keys_file out to do so")
         named = {group: _listed(path, group, keys) for group, keys in content.items()}
         rest = named.pop(_ALL, ())
         return cls({group: named.get(group, rest) for group in GROUPS})
@@ -113,7 +115,10 @@ class KeyRing:
             return False
         self._seen = seen
         try:
-            self.keys = Keys.read(self._path)
+            fresh = Keys.read(self._path)
+            if opened := [group for group in GROUPS if self.keys.guards(group) and not fresh.guards(group)]:
+                raise ConfigError(f"{self._path} no longer has keys for {', '.join(opened)}; restart to open a group")
+            self.keys = fresh
         except ConfigError as error:
             _LOG.error("the keys stay as they were: %s", error)
             return False

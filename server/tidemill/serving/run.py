@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any
@@ -31,6 +32,7 @@ from tidemill.serving.service import Service
 
 __all__ = ["Server", "run"]
 
+_LOG = logging.getLogger("tidemill.serving")
 _STATES = tuple(state.value for state in ModelState)
 _ANSWER_SECONDS = 1.0
 _RENEW_SECONDS = 5.0
@@ -154,7 +156,10 @@ class Server:
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
-            await asyncio.to_thread(self.renew)
+            try:
+                await asyncio.to_thread(self.renew)
+            except Exception:  # whatever it was, the next look may be better
+                _LOG.exception("keys and certificates could not be looked at")
 
     def __str__(self) -> str:
         scheme = ("https", "grpcs") if self._certificates else ("http", "grpc")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.errors import Unauthenticated
+from tidemill.errors import NotFound, Unauthenticated
 from tidemill.serving.http.errors import error_response
 from tidemill.serving.http.shown_key import shown_key
 from tidemill.serving.keys import Group, KeyRing
@@ -26,15 +26,20 @@ class Guard:
         self._metrics = metrics
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer 401, or hand over."""
-        group = group_of(scope["path"]) if scope["type"] == "http" else None
+        """Answer 401 or 404, or hand over."""
+        path = scope["path"] if scope["type"] == "http" else ""
+        group = group_of(path)
         try:
+            # A router may take a path for the same without its last newline, and this would not.
+            if not path.isprintable():
+                raise NotFound("there is no path with control characters here")
             if group:
                 self._ring.keys.check(group, shown_key(scope["headers"]))
-        except Unauthenticated as error:
+        except (NotFound, Unauthenticated) as error:
             self._metrics.unknown.on_request("rest", error.code, 0.0)
             response = error_response(error)
-            response.headers["www-authenticate"] = "Bearer"
+            if isinstance(error, Unauthenticated):
+                response.headers["www-authenticate"] = "Bearer"
             # The body was not read, and its bytes are no next request.
             response.headers["connection"] = "close"
             await response(scope, receive, send)

@@ -64,6 +64,10 @@ def read_head(headers: Sequence[tuple[str, str]]) -> Head | None:
     return Head(pseudo[":path"], _timeout(fields), encoding, tuple(metadata), _fault(pseudo, fields))
 
 
+_YEAR = 365 * 86400.0
+"""No caller waits longer, and grpcio takes what is much longer for something past."""
+
+
 def trailers(code: int, text: str, metadata: Sequence[tuple[str, str | bytes]] = ()) -> bytes:
     """The header block that ends a call; texts travel percent-encoded."""
     message = literal(b"grpc-message", quote(text, safe=" !#$&'()*+,/:;=?@[]\"<>{}|^`").encode()) if text else b""
@@ -94,7 +98,7 @@ def _value(name: str, value: str) -> str | bytes:
 
 def _timeout(fields: dict[str, str]) -> float | None:
     found = _TIMEOUT.fullmatch(fields.get("grpc-timeout", ""))
-    return int(found[1]) * _SECONDS[found[2]] if found else None
+    return min(int(found[1]) * _SECONDS[found[2]], _YEAR) if found else None
 
 
 def _fault(pseudo: dict[str, str], fields: dict[str, str]) -> int:

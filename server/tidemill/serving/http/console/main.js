@@ -44,7 +44,7 @@ async function refresh() {
   const [index, text, ready] = await Promise.all([
     json("v2/repository/index", { method: "POST" }),
     ask("metrics").then((response) => response.text()),
-    fetch("v2/health/ready", { cache: "no-store" }).then((response) => response.ok),
+    ask("v2/health/ready").then(() => true, (error) => { if (error.status === 503) return false; throw error; }),
   ]);
   const now = performance.now();
   const samples = parse(text);
