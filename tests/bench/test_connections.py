@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -96,7 +97,11 @@ async def test_connection_close_ends_the_connection_not_the_answer() -> None:
 
 
 async def test_a_request_that_takes_too_long_is_given_up() -> None:
+    asked = threading.Event()
+
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.set()
         await reader.read()
 
     with raw_server(silent) as port:
@@ -104,6 +109,7 @@ async def test_a_request_that_takes_too_long_is_given_up() -> None:
         await lane.connect()
         told: list[Exception | None] = []
         lane.send(REQUEST, told.append)
+        assert await asyncio.to_thread(asked.wait, 10)
         lane.expire(lane.sent + 0.5, 1.0)
         assert told == []
         lane.expire(lane.sent + 1.5, 1.0)
