@@ -57,7 +57,7 @@ def slow_body(turns: int) -> dict[str, Any]:
 async def inflight(port: int, number: int, rest: str = "") -> None:
     """Return once the process has that many requests."""
     pattern = re.compile(rf"^tidemill_inflight_requests {number}\.0$", re.MULTILINE)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client, asyncio.timeout(30):
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client, asyncio.timeout(120):
         while not pattern.search((await client.get("/metrics")).text):
             await asyncio.sleep(0.005)
 
@@ -67,7 +67,8 @@ async def test_a_signal_lets_every_request_finish_and_exits_with_0(
     write_model: WriteModel, start_process: StartProcess, number: signal.Signals
 ) -> None:
     repository = write_model("slow", config={"max_batch_size": 0})
-    process, line, http_port, grpc_port = await start_process(repository)
+    # The limit is for another test: on a busy machine ten slow runs take longer than its default.
+    process, line, http_port, grpc_port = await start_process(repository, "--drain-limit-seconds", "300")
     assert line.startswith("tidemill serves 1 model(s) on http://127.0.0.1:")
     request = messages.ModelInferRequest(model_name="slow", raw_input_contents=[np.float32(4000).tobytes()])
     request.inputs.add(name="x", datatype="FP32", shape=[1, 1])
