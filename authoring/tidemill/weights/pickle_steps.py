@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickletools
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
@@ -35,8 +36,14 @@ def build_tree(
         ValueError: A step or a name is not allowed, or the bytes are no pickle.
     """
     builder = _Builder(allowed, resolve)
-    for step, argument, _ in pickletools.genops(content):
-        builder.take(step.name, argument)
+    try:
+        with warnings.catch_warnings():
+            # Text with an escape that is none; no pickler writes such.
+            warnings.simplefilter("error", DeprecationWarning)
+            for step, argument, _ in pickletools.genops(content):
+                builder.take(step.name, argument)
+    except DeprecationWarning as error:
+        raise ValueError(str(error)) from None
     return builder.stack.pop()
 
 

@@ -180,7 +180,9 @@ def test_zips_of_another_kind(tmp_path: Path, options: dict[str, Any], text: str
         read_torch(tmp_path / "w.pt")
 
 
-@pytest.mark.parametrize("content", [b"", b"\x80\x02", b"nothing", b"\x80\x02K\x01.", b"\x80\x02]q\x00(h\x00e."])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x80\x02", b"nothing", b"\x80\x02K\x01.", b"\x80\x02]q\x00(h\x00e.", b"S'\\w'\n."]
+)
 def test_other_files(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "w.pt").write_bytes(content)
     with pytest.raises(ValueError, match=r"w\.pt cannot be read as a PyTorch checkpoint"):
