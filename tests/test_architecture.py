@@ -32,11 +32,15 @@ ARROWS = {
     "nn": "dtype errors driver protocol tree weights bundle graph",
     "engine": "dtype errors driver protocol tree weights bundle",
     "batching": "dtype errors",
+    "generation": "dtype errors",
     "adapters": "dtype errors protocol bundle",
     "modelzoo": "dtype errors driver protocol tree weights bundle graph nn",
-    "repository": "dtype errors protocol weights bundle engine batching adapters",
-    "serving": "dtype errors protocol bundle engine batching adapters repository",
-    "cli": "dtype errors client bench protocol weights bundle engine batching adapters modelzoo repository serving",
+    "repository": "dtype errors protocol weights bundle engine batching adapters generation",
+    "serving": "dtype errors protocol bundle engine batching adapters generation repository",
+    "cli": (
+        "dtype errors client bench protocol weights bundle engine batching adapters generation modelzoo repository "
+        "serving"
+    ),
 }
 
 # External package -> the modules, with all below them, that may import it. A package without a line is refused.
@@ -65,8 +69,9 @@ PACKAGES = {
     "rich": "tidemill.weights.progress tidemill.bench.progress",
     "yaml": "tidemill.bundle.config tidemill.serving.config",
     "pydantic": (
-        "tidemill.bundle.config tidemill.bundle.ensemble_config tidemill.bundle.image_config tidemill.bundle.section "
-        "tidemill.bundle.sequence_config tidemill.serving.config tidemill.serving.http"
+        "tidemill.bundle.config tidemill.bundle.ensemble_config tidemill.bundle.generation_config "
+        "tidemill.bundle.image_config tidemill.bundle.section tidemill.bundle.sequence_config tidemill.serving.config "
+        "tidemill.serving.http"
     ),
     "onnx": (
         "tidemill.graph.check tidemill.graph.export tidemill.graph.function tidemill.bundle "
@@ -74,7 +79,9 @@ PACKAGES = {
     ),
     "onnxruntime": "tidemill.engine tidemill.driver",
     "redis": "tidemill.repository.redis_cache",
-    "tokenizers": "tidemill.adapters",
+    "tokenizers": "tidemill.adapters tidemill.generation.tokenizer",
+    "jinja2": "tidemill.generation.chat",
+    "llguidance": "tidemill.generation.grammar",
     "fastapi": "tidemill.serving",
     "starlette": "tidemill.serving",
     "uvicorn": "tidemill.serving",

@@ -11,6 +11,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from tidemill.bundle.ensemble_config import EnsembleConfig, TensorConfig
+from tidemill.bundle.generation_config import GenerationConfig
 from tidemill.bundle.image_config import ImageAdapterConfig
 from tidemill.bundle.section import Count as _Count
 from tidemill.bundle.section import CountOrZero as _CountOrZero
@@ -209,6 +210,7 @@ class ModelConfig(_Section):
         base: Another model of the repository whose instances run this one; None to load an own graph.
         sequence: What is kept from one request to the next; None if requests have nothing to do with each other.
         ensemble: The served models that this one is made of; None to load an own graph.
+        generation: How texts are generated; None for a model that answers once.
         response_cache: Whether answers are kept for requests that come again.
         adapter: The conversion of inputs; None to take tensors as they are.
         declared: What inputs and outputs are to be; the graph says it by itself.
@@ -234,12 +236,20 @@ class ModelConfig(_Section):
     base: str | None = None
     sequence: SequenceConfig | None = None
     ensemble: EnsembleConfig | None = None
+    generation: GenerationConfig | None = None
     response_cache: ResponseCacheConfig = ResponseCacheConfig()
     adapter: AdapterConfig | None = None
     declared: DeclaredConfig = DeclaredConfig()
     reshape: dict[str, ReshapeConfig] = Field(default={})
     warmup: tuple[dict[str, _Count | tuple[_CountOrZero, ...]], ...] = ()
     rename: Annotated[dict[str, str], AfterValidator(_checked_rename)] = Field(default={})
+
+    @model_validator(mode="after")
+    def _check_generation(self) -> Self:
+        for name in ("sequence", "ensemble", "adapter", "base", "reshape", "declared", "max_batch_size", "batching"):
+            if self.generation and name in self.model_fields_set:
+                raise ValueError(f"{name} contradicts generation, which takes and gives text by itself")
+        return self
 
     @model_validator(mode="after")
     def _check_cache(self) -> Self:

@@ -1,7 +1,7 @@
 """Layers: the modules that models are made of."""
 
 from tidemill.nn.activation import activation_function_from_name
-from tidemill.nn.attention import AttentionWithRope, KeyValue, MultiheadAttention
+from tidemill.nn.attention import AttentionWithRope, KeyValue, MultiheadAttention, SlotCache
 from tidemill.nn.batch_norm import BatchNorm
 from tidemill.nn.clamp import clamp
 from tidemill.nn.conv import Conv1D, Conv2d, Conv3D
@@ -86,6 +86,7 @@ __all__ = [
     "ReturnLogits",
     "RotaryEmbedding",
     "Sequential",
+    "SlotCache",
     "StackedLinear",
     "Transformer",
     "TransformerBlock",

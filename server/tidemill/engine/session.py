@@ -56,6 +56,21 @@ class OrtSession:
         """How many nodes each provider executes; counted when first asked for, as a large graph takes its time."""
         return read_placement(self._session)
 
+    def binding(self) -> Any:
+        """A new `onnxruntime.IOBinding`: the caller's memory, for a run to read from and to write to."""
+        return self._session.io_binding()
+
+    def run_bound(self, binding: Any) -> None:
+        """Run the model once over a binding.
+
+        Raises:
+            InvalidArgument, UnprocessableInput, InferenceFailed: As `run` does.
+        """
+        try:
+            self._session.run_with_iobinding(binding)
+        except Exception as error:  # ONNX Runtime's classes have no common base
+            raise explain_run(error) from error
+
     def run(
         self, feed: Mapping[str, Array], weights: Mapping[str, Any] | None = None, cancel: Cancel | None = None
     ) -> dict[str, Array]:

@@ -131,6 +131,7 @@ from tidemill.graph.ops.shaping import (
     unsqueeze,
 )
 from tidemill.graph.ops.signal import Normalization, as_interleaved_complex, hann_window, irfft
+from tidemill.graph.ops.slots import slot_attention
 from tidemill.graph.ops.tiling import repeat_interleave, tile
 from tidemill.graph.ops.trigonometry import acos, acosh, asin, asinh, atan, atanh, cos, cosh, sin, sinh, tan
 
@@ -303,6 +304,7 @@ __all__ = [
     "sin",
     "sinh",
     "slice_tensor",
+    "slot_attention",
     "softmax",
     "softplus",
     "softsign",
