@@ -14,7 +14,7 @@ from tidemill.engine import Instance
 from tidemill.graph import DeviceRef, Graph, TensorType, TensorValue, ops
 from tidemill.protocol import Array
 
-HIDDEN, HEADS, KV_HEADS, SIZE, ROOM = 48, 6, 2, 8, 12
+HIDDEN, HEADS, KV_HEADS, SIZE, ROOM = 96, 6, 2, 16, 12
 
 
 class OverSlots(nn.Module):

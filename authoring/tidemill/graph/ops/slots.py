@@ -40,7 +40,7 @@ def slot_attention(
         query: [batch, length, heads * size], float32 or float16, not yet turned by its position.
         key: [batch, length, kv_heads * size], likewise; `kv_heads` divides `heads`.
         value: [batch, length, kv_heads * size].
-        cache: Keys and values [batch, kv_heads, capacity, size]; `size` is a multiple of 8.
+        cache: Keys and values [batch, kv_heads, capacity, size]; `size` is a multiple of 8, with `rotary` of 16.
         ends: int32 [batch], the position of each row's last new token, counted from 0.
         rotary: Cosines and sines [positions, size / 2] that queries and keys are turned by; None for none.
         interleaved: Whether a turned pair is two neighbours; else one is from the first half, one from the second.
@@ -52,7 +52,7 @@ def slot_attention(
     """
     tensors = [as_tensor(one) for one in (query, key, value, *cache)]
     places = as_tensor(ends)
-    kv_heads, size = _check(tensors, places)
+    kv_heads, size = _check(tensors, places, 8 if rotary is None else 16)
     total = cast_to(add(largest(places, axis=0), 1), DType.int32)
     angles = [as_tensor(one) for one in rotary] if rotary else []
     attributes = {
@@ -69,7 +69,7 @@ def slot_attention(
     return result, keys, values
 
 
-def _check(tensors: list[TensorValue], ends: TensorValue) -> tuple[int, int]:
+def _check(tensors: list[TensorValue], ends: TensorValue, multiple: int) -> tuple[int, int]:
     """The number of key heads and the size of a head; ValueError names what does not fit."""
     query, key, value, keys, values = tensors
     given = dict(zip(("query", "key", "value", "keys", "values"), tensors, strict=True)) | {"ends": ends}
@@ -83,8 +83,9 @@ def _check(tensors: list[TensorValue], ends: TensorValue) -> tuple[int, int]:
         raise op_fault("slot_attention", given, "the number of heads and their size must be known")
     if keys.shape != values.shape or not key.shape[2] == value.shape[2] == kv_heads * size:
         raise op_fault("slot_attention", given, "the last dim of key and value must be kv_heads * size of the caches")
-    if int(size) % 8:
-        raise op_fault("slot_attention", given, f"the size of a head is {size}; the kernel wants a multiple of 8")
+    if int(size) % multiple:
+        text = f"the size of a head is {size}; the kernel wants a multiple of {multiple}"
+        raise op_fault("slot_attention", given, text)
     if int(width) % (int(kv_heads) * int(size)):
         raise op_fault("slot_attention", given, f"the {kv_heads} key heads of {size} must divide the query's {width}")
     return int(kv_heads), int(size)
