@@ -2,6 +2,7 @@
 
     TidemillError
     ├── InvalidArgument          the request is wrong
+    │   ├── PromptTooLong        more tokens than the model has room for
     │   └── UnprocessableInput   well-formed, but the model refuses these values
     ├── NotFound
     │   ├── ModelNotFound
@@ -45,6 +46,7 @@ __all__ = [
     "ModelNotReady",
     "NotFound",
     "PrecisionLost",
+    "PromptTooLong",
     "QueueFull",
     "ShuttingDown",
     "TidemillError",
@@ -68,6 +70,10 @@ class InvalidArgument(TidemillError, ValueError):
     """The request contradicts the protocol or the model's signature."""
 
     code = "invalid_argument"
+
+
+class PromptTooLong(InvalidArgument):
+    """The prompt and what is to be generated have no room in the model's cache."""
 
 
 class UnprocessableInput(InvalidArgument):

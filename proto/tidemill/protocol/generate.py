@@ -61,6 +61,8 @@ def json_object(body: bytes | bytearray | memoryview) -> dict[str, Any]:
 def format_generated(response: InferResponse) -> bytes:
     """Write the answer: each output under its name, a bare value if it has one element, else a flat list.
 
+    The answer's parameters, if it has any, stand together under `parameters`.
+
     Raises:
         InvalidArgument: An output holds bytes that are not UTF-8 and so has no JSON form.
     """
@@ -70,6 +72,8 @@ def format_generated(response: InferResponse) -> bytes:
     for name, array in response.outputs.items():
         flat = array.reshape(() if array.size == 1 else -1)
         document[name] = to_json(flat, nested=True, name=f"output {name!r}")
+    if response.parameters:
+        document["parameters"] = dict(response.parameters)
     return orjson.dumps(document)
 
 

@@ -26,6 +26,9 @@ class Adapter(Protocol):
             InvalidArgument: The values cannot be converted; the message names input and element.
         """
 
+    def count_tokens(self, inputs: Mapping[str, Array]) -> int:
+        """How many tokens checked inputs become; 0 for what is no text."""
+
 
 def open_adapter(config: AdapterConfig | None, folder: Path, inputs: tuple[TensorSpec, ...]) -> Adapter | None:
     """The adapter that model.yaml asks for.

@@ -49,6 +49,10 @@ class ImageAdapter:
         self.inputs = (self._files, *(spec for spec in inputs if spec.name != config.pixels))
         self._filter = Image.Resampling[config.resample.upper()]
 
+    def count_tokens(self, _inputs: Mapping[str, Array]) -> int:
+        """Pictures have none."""
+        return 0
+
     def convert(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Decode, turn as EXIF says, drop transparency, cut, resize, normalise.
 

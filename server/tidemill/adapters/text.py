@@ -81,6 +81,11 @@ class TextAdapter:
             converted[self._mask.name] = self._masked(encodings)
         return converted
 
+    def count_tokens(self, inputs: Mapping[str, Array]) -> int:
+        """How many tokens the texts have."""
+        texts = [_decoded(self._text.name, row, text) for row, text in enumerate(inputs[self._text.name])]
+        return sum(map(len, self._tokenizer.encode_batch(texts)))
+
     def _padded(self, encodings: Sequence[Encoding]) -> Array:
         ids = np.full((len(encodings), self._width(encodings)), self._pad, self._ids.dtype.to_numpy())
         for row, encoding in enumerate(encodings):

@@ -70,7 +70,13 @@ class _News:
 
 
 class Generator:
-    """Makes texts with one model; its methods belong to the loop in which it was made."""
+    """Makes texts with one model; its methods belong to the loop in which it was made.
+
+    Attributes:
+        tokenizer: Makes text of tokens.
+        options: How texts share the model.
+        vocabulary: How many tokens the model knows.
+    """
 
     def __init__(
         self,
@@ -89,7 +95,7 @@ class Generator:
             observers: Who is told of steps and texts.
             clock: Seconds.
         """
-        self.capacity = stepper.capacity
+        self.vocabulary = stepper.vocabulary
         self.tokenizer = tokenizer
         self.options = options
         self._stepper = stepper

@@ -12,6 +12,7 @@ from tidemill.adapters.adapter import open_adapter
 from tidemill.batching.record import Observer
 from tidemill.engine.artifact import ArtifactCache
 from tidemill.errors import LoadFailed, ModelNotReady
+from tidemill.generation.generator import Observers
 from tidemill.repository.breaker import break_after
 from tidemill.repository.cache_key import model_digest
 from tidemill.repository.ensemble import Find, ServedEnsemble, Watchers
@@ -22,8 +23,10 @@ from tidemill.repository.plan import Plan
 from tidemill.repository.response_cache import Note, ResponseCache
 from tidemill.repository.running import RunningModel
 from tidemill.repository.served import ModelState, ServedModel
+from tidemill.repository.served_generator import ServedGenerator
 from tidemill.repository.starting import plan_batching, start
 from tidemill.repository.stateful import Owners, StatefulModel, keep_states
+from tidemill.repository.text_model import open_text_model
 
 __all__ = ["BringUp", "Events"]
 
@@ -39,12 +42,14 @@ class Events:
         observer: Makes the observer of a model's batches.
         on_step: Told of each request that an ensemble made to a member: what came of it, and after how many seconds.
         on_cache: Makes what is told of a model's requests whether their answers were kept.
+        on_text: Makes the observers of a generator's steps and texts.
     """
 
     on_state: Callable[[ServedModel], None] = lambda _: None
     observer: Callable[[ServedModel], Observer | None] = lambda _: None
     on_step: Callable[[ServedModel, str, float], None] = lambda _served, _code, _seconds: None
     on_cache: Callable[[ServedModel], Note] = lambda _: lambda _hit, _seconds: None
+    on_text: Callable[[ServedModel], Observers | None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,8 @@ class BringUp:
         try:
             if isinstance(served, ServedEnsemble):
                 await self._connect(plan, served, find)
+            elif isinstance(served, ServedGenerator):
+                await self._open_generator(plan, served)
             else:
                 await self._load(plan, served, base, on_broken)
         except Exception as error:
@@ -100,6 +107,15 @@ class BringUp:
         served.connect(plan.config, find, Watchers(self.events.observer(served), self.events.on_step))
         outputs = [spec.name for spec in served.outputs]
         served.labels = await asyncio.to_thread(read_labels, plan.config.labels, plan.folder, outputs)
+
+    async def _open_generator(self, plan: Plan, served: ServedGenerator) -> None:
+        if plan.fault or plan.bundle is None or plan.config.generation is None:
+            raise LoadFailed(plan.fault or "there is no bundle")
+        instance = await asyncio.to_thread(open_instance, plan.bundle, plan.config, self.artifacts)
+        served.advance(ModelState.WARMING)
+        observers = self.events.on_text(served)
+        model = await open_text_model(instance, plan.config.generation, plan.folder, observers, asyncio.to_thread)
+        served.connect(model, plan.config)
 
     async def _load(
         self, plan: Plan, served: ServedModel, base: ServedModel | None, on_broken: Callable[[str], None]

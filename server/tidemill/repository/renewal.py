@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from tidemill.bundle.config import ModelConfig
 from tidemill.repository.bringup import BringUp
 from tidemill.repository.catalogue import Catalogue
 from tidemill.repository.ensemble import ServedEnsemble
 from tidemill.repository.plan import Plan, count_wanted, plans_of
 from tidemill.repository.served import ModelState, ServedModel
+from tidemill.repository.served_generator import ServedGenerator
 from tidemill.repository.shelf import Lineup, Shelf
 
 __all__ = ["Renewal"]
@@ -105,7 +107,7 @@ class Renewal:
 
     def _newcomer(self, shelf: Shelf, plan: Plan) -> ServedModel:
         """The model to bring up: shown at once, unless another serves the version meanwhile."""
-        kind = ServedEnsemble if plan.config.ensemble else ServedModel
+        kind = _kind(plan.config)
         listed = shelf.versions.get(plan.version)
         if listed and listed.state is ModelState.LOADING and type(listed) is kind:
             return listed
@@ -123,3 +125,9 @@ class Renewal:
         self._leaving[task] = served
         task.add_done_callback(self._leaving.pop)
         return task
+
+
+def _kind(config: ModelConfig) -> type[ServedModel]:
+    if config.generation:
+        return ServedGenerator
+    return ServedEnsemble if config.ensemble else ServedModel

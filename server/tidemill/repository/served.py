@@ -240,6 +240,10 @@ class ServedModel:
         """The sizes of the symbolic dims in inputs that fit; InvalidArgument if they do not."""
         return self._signature.check(inputs)
 
+    def count_tokens(self, inputs: Mapping[str, Array]) -> int:
+        """How many tokens the texts in checked inputs have; 0 for a model that takes no text."""
+        return self._adapter.count_tokens(inputs) if self._adapter else 0
+
     async def infer(self, request: InferRequest, deadline: float | None = None) -> InferResponse:
         """Run a request and pick the outputs that it asked for; see `start`."""
         started = self.start(request, deadline)

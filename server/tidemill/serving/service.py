@@ -9,12 +9,13 @@ from dataclasses import asdict
 from importlib.metadata import version as installed_version
 from typing import Any
 
-from tidemill.errors import ModelNotReady, Unsupported
+from tidemill.errors import ModelNotReady, TidemillError, Unsupported
 from tidemill.protocol.index import ModelIndex
 from tidemill.protocol.types import InferRequest, InferResponse, ModelMetadata, ServerMetadata
 from tidemill.repository.loading import read_graph
 from tidemill.repository.repository import Repository
 from tidemill.repository.served import ServedModel
+from tidemill.repository.served_generator import ServedGenerator
 from tidemill.serving.admission import Admission, Admitted
 from tidemill.serving.changes import Changes
 from tidemill.serving.config import ServerConfig
@@ -171,6 +172,13 @@ class Service:
             ModelNotReady: There is, but it is not ready.
         """
         return self._repository.get(name, version)
+
+    def makes_texts(self, name: str, version: str = "") -> bool:
+        """Whether a model is there, is ready, and answers with pieces of text."""
+        try:
+            return isinstance(self._repository.get(name, version), ServedGenerator)
+        except TidemillError:
+            return False
 
     def statistics(self, name: str = "", version: str = "") -> list[dict[str, Any]]:
         """What a version, the ready versions of a model, or those of all models have done, each as a ModelStatistics.

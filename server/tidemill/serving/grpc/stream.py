@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tidemill.errors import InvalidArgument
 from tidemill.protocol import rpc
+from tidemill.protocol.types import InferResponse
+from tidemill.repository.served_generator import ServedGenerator
 from tidemill.serving.grpc.call import Context, read_message, told, write_message
 from tidemill.serving.service import Service
 
@@ -16,6 +18,8 @@ __all__ = ["Stream"]
 _METHOD = "ModelStreamInfer"
 _FINAL = "triton_final_response"
 _STATUS_ON_ERROR = ("triton_grpc_error", "true")
+# How many answers to one request wait to be sent; those of a text are joined then.
+_AHEAD = 4
 # How many requests of one stream are in the server at a time; the client's further ones wait in the connection.
 _WINDOW = 64
 
@@ -25,7 +29,8 @@ class _Answer(NamedTuple):
     error: Exception | None = None
 
 
-_Answers: TypeAlias = "asyncio.Queue[asyncio.Task[_Answer] | None]"
+_Pieces: TypeAlias = "asyncio.Queue[_Answer | None]"
+_Answers: TypeAlias = "asyncio.Queue[_Pieces | None]"
 
 
 class Stream:
@@ -37,47 +42,51 @@ class Stream:
     async def handle(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         """Answer one stream until the client has said all and has got all."""
         answers: _Answers = asyncio.Queue(_WINDOW)
-        started: set[asyncio.Task[_Answer]] = set()
+        started: set[asyncio.Task[None]] = set()
         reading = asyncio.create_task(self._start_all(requests, context, answers, started))
         status_on_error = _STATUS_ON_ERROR in tuple(context.invocation_metadata() or ())
         try:
-            while coming := await answers.get():
-                answer = await coming
-                if answer.error and status_on_error:
-                    await context.abort(*told(answer.error))
-                yield bytes(answer.message.SerializeToString())
+            while pieces := await answers.get():
+                while answer := await pieces.get():
+                    if answer.error and status_on_error:
+                        await context.abort(*told(answer.error))
+                    yield bytes(answer.message.SerializeToString())
         finally:
             for task in (reading, *started):
                 task.cancel()
 
     async def _start_all(
-        self, requests: AsyncIterator[bytes], context: Context, answers: _Answers, started: set[asyncio.Task[_Answer]]
+        self, requests: AsyncIterator[bytes], context: Context, answers: _Answers, started: set[asyncio.Task[None]]
     ) -> None:
         async for data in requests:
-            task = asyncio.create_task(self._answer(data, context))
+            pieces: _Pieces = asyncio.Queue(_AHEAD)
+            task = asyncio.create_task(self._answer(data, context, pieces))
             started.add(task)
             task.add_done_callback(started.discard)
-            await answers.put(task)
+            await answers.put(pieces)
         await answers.put(None)
 
-    async def _answer(self, data: bytes, context: Context) -> _Answer:
+    async def _answer(self, data: bytes, context: Context, pieces: _Pieces) -> None:
         identifier = ""
         try:
             message = self._parsed(data)
             identifier = message.id
-            return _Answer(write_message(_METHOD, infer_response=await self._infer(message, context)))
+            async for response in self._infer(message, context):
+                await pieces.put(_Answer(write_message(_METHOD, infer_response=response)))
         except Exception as error:
             refusal = write_message(_METHOD, error_message=told(error)[1])
             refusal.infer_response.id = identifier
-            return _Answer(refusal, error)
+            await pieces.put(_Answer(refusal, error))
+        await pieces.put(None)
 
-    async def _infer(self, message: Any, context: Context) -> Any:
-        with self._service.track("stream", message.model_name, message.model_version):
+    async def _infer(self, message: Any, context: Context) -> AsyncIterator[Any]:
+        with self._service.track("stream", message.model_name, message.model_version) as admitted:
             request = rpc.request_from_message(message, self._service.memory.reader())
-            response = rpc.response_to_message(await self._service.infer(request, context.time_remaining()))
-        # No model answers more than once yet, so that each answer is the last one to its request.
-        response.parameters[_FINAL].bool_param = True
-        return response
+            if isinstance(admitted.served, ServedGenerator):
+                async for piece in admitted.served.stream(request):
+                    yield _written(piece, final="finish_reason" in piece.parameters)
+            else:
+                yield _written(await self._service.infer(request, context.time_remaining()), final=True)
 
     def _parsed(self, data: bytes) -> Any:
         try:
@@ -85,3 +94,9 @@ class Stream:
         except InvalidArgument as error:
             self._service.metrics.unknown.on_request("stream", error.code, 0.0)
             raise
+
+
+def _written(response: InferResponse, *, final: bool) -> Any:
+    message = rpc.response_to_message(response)
+    message.parameters[_FINAL].bool_param = final
+    return message

@@ -15,9 +15,11 @@ from tidemill.serving.http.console import console_routes
 from tidemill.serving.http.control import control_routes
 from tidemill.serving.http.docs import docs_page
 from tidemill.serving.http.errors import error_response, http_exception_handler, unexpected_error_handler
-from tidemill.serving.http.forms import Form, Generate, GenerateStream, Predict, infer_form
+from tidemill.serving.http.forms import Form, Generate, Predict, infer_form
+from tidemill.serving.http.generate_stream import GenerateStreamRoute
 from tidemill.serving.http.infer import InferRoute
 from tidemill.serving.http.management import management_routes
+from tidemill.serving.http.openai import openai_routes
 from tidemill.serving.http.openapi import describe
 from tidemill.serving.service import Service
 
@@ -46,6 +48,7 @@ def create_app(service: Service) -> FastAPI:
     )
     app.include_router(management_routes(service))
     app.include_router(control_routes(service))
+    app.router.routes.extend(openai_routes(service))
     _add_docs(app, service)
     if service.config.console:
         app.router.routes.extend(console_routes())
@@ -54,7 +57,8 @@ def create_app(service: Service) -> FastAPI:
 
 def _inference_routes(service: Service) -> list[BaseRoute]:
     infer = InferRoute(service, infer_form)
-    generate, stream, predict = (_in_form(service, form) for form in (Generate(), GenerateStream(), Predict()))
+    generate, predict = (_in_form(service, form) for form in (Generate(), Predict()))
+    stream = GenerateStreamRoute(service)
     paths = [
         (_MODEL + "/infer", infer),
         (_VERSION + "/infer", infer),

@@ -6,13 +6,15 @@ from typing import Any
 
 from tidemill.errors import NotFound, Unauthenticated
 from tidemill.serving.http.errors import error_response
+from tidemill.serving.http.openai.failure import error_response as openai_error
+from tidemill.serving.http.openai.paths import OPENAI_PATHS
 from tidemill.serving.http.shown_key import shown_key
 from tidemill.serving.keys import Group, KeyRing
 from tidemill.serving.metrics import Metrics
 
 __all__ = ["Guard", "group_of"]
 
-_INFERENCE = ("/infer", "/generate", "/generate_stream", ":predict")
+_INFERENCE = ("/infer", "/generate", "/generate_stream", ":predict", *OPENAI_PATHS)
 _STATISTICS = ("/metrics", "/stats")
 _SETTINGS = ("/trace/setting", "/v2/logging")
 
@@ -37,7 +39,7 @@ class Guard:
                 self._ring.keys.check(group, shown_key(scope["headers"]))
         except (NotFound, Unauthenticated) as error:
             self._metrics.unknown.on_request("rest", error.code, 0.0)
-            response = error_response(error)
+            response = (openai_error if path in OPENAI_PATHS else error_response)(error)
             if isinstance(error, Unauthenticated):
                 response.headers["www-authenticate"] = "Bearer"
             # The body was not read, and its bytes are no next request.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -104,15 +105,25 @@ def _add_model_routes(router: APIRouter, service: Service) -> None:
 
 
 def _add_first_protocol_routes(router: APIRouter, service: Service) -> None:
+    created = int(time.time())
+
     @router.get("/v1/models", tags=["v1"])
     async def models() -> Response:
-        """The names of all models, ready or not."""
-        return json_response({"models": service.model_names()})
+        """The names of all models, ready or not, as KServe's clients read them; those that are ready as OpenAI's do."""
+        ready = {entry.name for entry in service.index(ready=True)}
+        names = service.model_names()
+        data = [_as_openai(name, created) for name in names if name in ready]
+        return json_response({"models": names, "object": "list", "data": data})
 
     @router.get("/v1/models/{model}", tags=["v1"])
     async def model_ready(model: str) -> Response:
-        """Whether the model takes requests."""
-        return _readiness({"name": model}, service.model_not_ready_reason(model))
+        """Whether the model takes requests, as KServe's clients read it; OpenAI's find its name."""
+        named = {"name": model, **_as_openai(model, created)}
+        return _readiness(named, service.model_not_ready_reason(model))
+
+
+def _as_openai(name: str, created: int) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": created, "owned_by": "tidemill"}
 
 
 def _readiness(owner: dict[str, Any], reason: str) -> Response:
