@@ -157,18 +157,23 @@ class Completion(Writer):
         told = [choice for choice in piece.choices if choice.logprob is not None]
         if not told:
             return None
-        texts = [self._piece(choice.token)[0] for choice in told]
+        texts = [self._name(choice.token) for choice in told]
         ends = list(accumulate(map(len, texts), initial=self._offsets[index]))
         self._offsets[index] = ends[-1]
         return {
             "tokens": texts,
             "token_logprobs": [choice.logprob for choice in told],
             "top_logprobs": [
-                {self._piece(one.token)[0]: one.logprob for one in choice.likely} if choice.likely else None
+                {self._name(one.token): one.logprob for one in choice.likely} if choice.likely else None
                 for choice in told
             ],
             "text_offset": ends[:-1],
         }
+
+    def _name(self, token: int) -> str:
+        """A token as text, or as `bytes:` for what is no whole character: tokens that differ have other names."""
+        text, raw = self._piece(token)
+        return text if "\ufffd" not in text else "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
 
 def _finish(piece: Delta) -> str | None:
