@@ -11,7 +11,7 @@ GRPC_PORT ?= 8001
 REPOSITORY ?= models
 MODELS ?= mlp minilm
 ARGS ?=
-CLIENTS := kserve mlserver
+CLIENTS := kserve mlserver openai
 PEERS := fastapi kserve triton
 DEPLOY_TOOLS := buildah podman runc conmon catatonit netavark mmdebstrap haproxy prometheus
 
