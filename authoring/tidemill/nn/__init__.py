@@ -3,6 +3,7 @@
 from tidemill.nn.activation import activation_function_from_name
 from tidemill.nn.attention import AttentionWithRope, KeyValue, MultiheadAttention, SlotCache
 from tidemill.nn.batch_norm import BatchNorm
+from tidemill.nn.block_linear import BlockLinear
 from tidemill.nn.clamp import clamp
 from tidemill.nn.conv import Conv1D, Conv2d, Conv3D
 from tidemill.nn.conv_transpose import ConvTranspose1d, WeightNormConvTranspose1d
@@ -49,6 +50,7 @@ __all__ = [
     "AvgPool2d",
     "AvgPool3d",
     "BatchNorm",
+    "BlockLinear",
     "ConstantLayerNorm",
     "Conv1D",
     "Conv2d",

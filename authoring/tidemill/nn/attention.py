@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 from tidemill.dtype import DType
 from tidemill.graph import ops
@@ -186,8 +186,11 @@ class AttentionWithRope(Module):
             return linear_cls(in_dim=in_dim, out_dim=out_dim, dtype=dtype, device=device, **options)
 
         width, kv_width = self.head_dim * num_attention_heads, self.head_dim * num_key_value_heads
-        if stacked_qkv:
-            self.qkv_proj = Weight("qkv_proj.weight", dtype, (width + 2 * kv_width, hidden_size), device)
+        self.linear_cls = linear_cls
+        if stacked_qkv and linear_cls is Linear:
+            self.qkv_proj: Any = Weight("qkv_proj.weight", dtype, (width + 2 * kv_width, hidden_size), device)
+        elif stacked_qkv:
+            self.qkv_proj = projection(hidden_size, width + 2 * kv_width)
         else:
             self.q_proj = projection(hidden_size, width, has_bias=has_bias, clip_weight=clip_qkv)
             self.k_proj = projection(hidden_size, kv_width, has_bias=has_bias, clip_weight=clip_qkv)
@@ -273,7 +276,8 @@ class AttentionWithRope(Module):
         if not self.stacked_qkv:
             return [self.q_proj(x), self.k_proj(x), self.v_proj(x)]
         sizes = [count * self.head_dim for count in (self.n_heads, *[self.num_key_value_heads] * 2)]
-        return ops.split(ops.linear(x, self.qkv_proj), sizes, axis=-1)
+        stacked = ops.linear(x, self.qkv_proj) if self.linear_cls is Linear else self.qkv_proj(x)
+        return ops.split(stacked, sizes, axis=-1)
 
     def _output(self, mixed: TensorValue) -> TensorValue:
         result: TensorValue = self.o_proj(merge_heads(mixed))

@@ -81,8 +81,10 @@ class FusedMLP(Module):
         feed_forward_length: The last dim in between.
         devices: Where the weights live; one.
         activation_function: As in `MLP`.
+        linear_cls: What makes a projection, called as `Linear` is, by keywords; None for plain weights.
 
-    Weights: `gate_up_proj_fused` [2 * feed_forward_length, hidden_dim], the gate first, and `down_proj.weight`.
+    Weights: `gate_up_proj_fused` [2 * feed_forward_length, hidden_dim], the gate first, and `down_proj.weight`; with
+    `linear_cls` those of `gate_up_proj` and `down_proj`.
 
     Raises:
         ValueError: There is not exactly one device.
@@ -95,15 +97,25 @@ class FusedMLP(Module):
         feed_forward_length: int,
         devices: Sequence[DeviceRef],
         activation_function: str = "silu",
+        linear_cls: Callable[..., Module] | None = None,
     ) -> None:
         super().__init__()
         if len(devices) != 1:
             raise ValueError(f"FusedMLP requires exactly one device, got {list(devices)}")
         self.activation_function = activation_function_from_name(activation_function)
-        self.gate_up_proj_fused = Weight("gate_up_proj_fused", dtype, (2 * feed_forward_length, hidden_dim), devices[0])
-        self.down_proj = Linear(feed_forward_length, hidden_dim, dtype, devices[0])
+        self.linear_cls = linear_cls
+        if linear_cls is None:
+            shape = (2 * feed_forward_length, hidden_dim)
+            self.gate_up_proj_fused = Weight("gate_up_proj_fused", dtype, shape, devices[0])
+        else:
+            place = {"dtype": dtype, "device": devices[0]}
+            self.gate_up_proj = linear_cls(in_dim=hidden_dim, out_dim=2 * feed_forward_length, **place)
+        make = linear_cls or Linear
+        self.down_proj = make(in_dim=feed_forward_length, out_dim=hidden_dim, dtype=dtype, device=devices[0])
 
     def __call__(self, x: TensorValue) -> TensorValue:
         """[..., hidden_dim] -> [..., hidden_dim]."""
-        gate, up = ops.chunk(ops.linear(x, self.gate_up_proj_fused), 2, axis=-1)
-        return self.down_proj(self.activation_function(gate) * up)
+        both = self.gate_up_proj(x) if self.linear_cls else ops.linear(x, self.gate_up_proj_fused)
+        gate, up = ops.chunk(both, 2, axis=-1)
+        hidden: TensorValue = self.down_proj(self.activation_function(gate) * up)
+        return hidden

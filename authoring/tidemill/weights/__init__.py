@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidemill.weights.cache import Cache, CachedFile, CacheOptions, DigestMismatch
 from tidemill.weights.checkpoint import Checkpoint
 from tidemill.weights.data import WeightData
-from tidemill.weights.gguf_file import read_gguf_metadata
+from tidemill.weights.gguf_file import GgufFile, read_gguf_metadata
 from tidemill.weights.header import SafetensorsHeader, TensorEntry, read_header
 from tidemill.weights.objectstore import FileChanged, ObjectStore, RemoteFile, StoreOptions
 from tidemill.weights.opening import open_checkpoint
@@ -21,6 +21,7 @@ __all__ = [
     "Checkpoint",
     "DigestMismatch",
     "FileChanged",
+    "GgufFile",
     "LocalStore",
     "MemoryStore",
     "ObjectStore",

@@ -36,6 +36,15 @@ class GgufFile(Mapping[str, Array]):
         tensor = self._tensors[name]
         return _values(tensor.data, tensor.tensor_type).reshape([int(size) for size in reversed(tensor.shape)])
 
+    def packed(self, name: str) -> tuple[str, Array]:
+        """How a tensor is packed, and its bytes.
+
+        Returns:
+            The name of the encoding, such as "Q4_1", and uint8 [..., bytes of a row]; of plain numbers their array.
+        """
+        tensor = self._tensors[name]
+        return tensor.tensor_type.name, np.asarray(tensor.data)
+
     def __contains__(self, name: object) -> bool:
         return name in self._tensors
 

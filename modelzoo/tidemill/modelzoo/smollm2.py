@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,14 @@ from tidemill.weights import open_checkpoint, read_gguf_metadata
 __all__ = [
     "LLAMA_CPP_NAMES",
     "Config",
+    "MakeBlock",
     "SmolLM2",
     "build",
     "empty_past",
     "example_inputs",
     "generate",
     "input_types",
+    "norm",
     "tokenizer_file",
     "unpacked",
 ]
@@ -73,18 +75,21 @@ class Config:
     eps: float = 1e-5
 
 
+MakeBlock: TypeAlias = Callable[[Config, nn.RotaryEmbedding], nn.TransformerBlock]
+
+
 class SmolLM2(nn.Module):
     """Embedding, thirty blocks of attention and feed-forward, norm, and the embedding again to choose a token."""
 
-    def __init__(self, config: Config | None = None) -> None:
+    def __init__(self, config: Config | None = None, make_block: MakeBlock | None = None) -> None:
         super().__init__()
         config = config or Config()
         self.rope = nn.RotaryEmbedding(
             config.hidden_size, config.heads, config.rope_theta, config.max_length, config.head_dim, interleaved=False
         )
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, DType.float32)
-        self.layers = nn.LayerList(_block(config, self.rope) for _ in range(config.layers))
-        self.norm = _norm(config)
+        self.layers = nn.LayerList((make_block or _block)(config, self.rope) for _ in range(config.layers))
+        self.norm = norm(config)
 
     def __call__(
         self,
@@ -253,8 +258,9 @@ def _block(config: Config, rope: nn.RotaryEmbedding) -> nn.TransformerBlock:
         hidden_size=config.hidden_size,
     )
     mlp = nn.MLP(DType.float32, None, config.hidden_size, config.intermediate_size, [DeviceRef.CPU()])
-    return nn.TransformerBlock(attention, mlp, _norm(config), _norm(config))
+    return nn.TransformerBlock(attention, mlp, norm(config), norm(config))
 
 
-def _norm(config: Config) -> nn.RMSNorm:
+def norm(config: Config) -> nn.RMSNorm:
+    """What normalises a block's input."""
     return nn.RMSNorm(config.hidden_size, DType.float32, eps=config.eps)

@@ -17,14 +17,14 @@ from tidemill.dtype import DType
 from tidemill.graph import DeviceRef, TensorType, TensorValue, ops
 from tidemill.modelzoo.package_files import needed_weights, package_file
 from tidemill.modelzoo.settings import write_settings
-from tidemill.modelzoo.smollm2 import Config, SmolLM2, tokenizer_file, unpacked
+from tidemill.modelzoo.smollm2 import Config, MakeBlock, SmolLM2, tokenizer_file, unpacked
 from tidemill.modelzoo.zoo_model import Inputs
 from tidemill.nn import KVCacheParams
 from tidemill.weights import open_checkpoint, read_gguf_metadata
 
-__all__ = ["SmolLM2Chat", "build", "example_inputs", "input_names", "input_types"]
+__all__ = ["SERVING", "SmolLM2Chat", "build", "example_inputs", "input_names", "input_types", "write_talk"]
 
-_SERVING = """\
+SERVING = """\
 # Texts are generated: every text gets a token a step, texts join and leave in between.
 generation:
   slots: 8
@@ -36,8 +36,8 @@ generation:
 class SmolLM2Chat(SmolLM2):
     """The blocks of SmolLM2 over slots."""
 
-    def __init__(self, config: Config | None = None) -> None:
-        super().__init__(config)
+    def __init__(self, config: Config | None = None, make_block: MakeBlock | None = None) -> None:
+        super().__init__(config, make_block)
         self.cache = _cache(config or Config())
 
     def __call__(self, input_ids: TensorValue, ends: TensorValue, *past: TensorValue) -> dict[str, TensorValue]:
@@ -52,12 +52,21 @@ class SmolLM2Chat(SmolLM2):
             logits [batch, vocab_size] after the last token, and the caches with the new tokens in them.
         """
         tables = self.rope.tables()
-        hidden, present = self.embed_tokens(input_ids), []
+        hidden, present = self.embed(input_ids), []
         for layer, key, value in zip(self.layers, past[::2], past[1::2], strict=True):
             hidden, cache = layer(hidden, tables, past=nn.SlotCache(key, value, ends))
             present += cache
-        logits = ops.linear(self.norm(hidden[:, -1]), self.embed_tokens.weight)
+        logits = self.judge(self.norm(hidden[:, -1]))
         return {"logits": logits, **dict(zip(self.cache.names("present"), present, strict=True))}
+
+    def embed(self, input_ids: TensorValue) -> TensorValue:
+        """int64 [batch, seq] -> float32 [batch, seq, hidden_size]."""
+        hidden: TensorValue = self.embed_tokens(input_ids)
+        return hidden
+
+    def judge(self, hidden: TensorValue) -> TensorValue:
+        """float32 [batch, hidden_size] -> [batch, vocab_size]."""
+        return ops.linear(hidden, self.embed_tokens.weight)
 
 
 def input_types(config: Config) -> list[TensorType]:
@@ -94,7 +103,7 @@ def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
     )
     bundle.write(folder / "1")
     write_talk(folder, gguf)
-    write_settings(folder / "model.yaml", _SERVING)
+    write_settings(folder / "model.yaml", SERVING)
 
 
 def write_talk(folder: Path, gguf: Path) -> None:

