@@ -251,6 +251,28 @@ async def test_who_goes_away_frees_the_slot(models: Path, start_server: StartSer
     assert server.service.inflight == 0
 
 
+async def test_texts_are_counted_and_timed(client: httpx.AsyncClient) -> None:
+    def value(page: str, series: str) -> float:
+        lines = [line for line in page.splitlines() if line.startswith(f"tidemill_generation_{series} ")]
+        return float(lines[0].rpartition(" ")[2]) if lines else -1.0
+
+    model = 'model="talker",version="1"'
+    before = (await client.get("/metrics")).text
+    assert value(before, f'tokens_total{{kind="generated",{model}}}') == 0
+    for _ in range(2):
+        await complete(client, asked(ignore_eos=True))
+    after = (await client.get("/metrics")).text
+    counts = {
+        kind: value(after, f'tokens_total{{kind="{kind}",{model}}}') for kind in ("prompt", "cached", "generated")
+    }
+    assert counts == {"prompt": 8, "cached": 3, "generated": 24}
+    assert value(after, f"first_token_seconds_count{{{model}}}") == 2
+    assert value(after, f"token_seconds_count{{{model}}}") == 2
+    assert value(after, f"step_rows_count{{{model}}}") == 22
+    assert value(after, f"running{{{model}}}") == value(after, f"waiting{{{model}}}") == 0
+    assert value(after, f"cache_tokens{{{model}}}") == 0
+
+
 async def test_models_are_listed_for_both_kinds_of_clients(client: httpx.AsyncClient) -> None:
     listed = (await client.get("/v1/models")).json()
     assert listed["models"] == ["talker"]

@@ -174,6 +174,9 @@ class Generator:
             step = self._slots.plan()
             if step is not None:
                 self._make(step)
+            else:
+                # All left before there was a step: that nothing runs any more is told all the same.
+                self._tell(_News(), self._recorded(self._clock(), 0, 0, (0.0, 0.0)))
         self._slots.clear()
         self._fail(list(self._texts), ShuttingDown("the model was unloaded before the text was whole"))
 
@@ -209,9 +212,11 @@ class Generator:
             self._fail(self._slots.clear(), known)
             return
         chunk = len(step.chunk.tokens) if step.chunk else 0
+        self._tell(news, self._recorded(started, len(step.rows), chunk, (decoding, reading)))
+
+    def _recorded(self, started: float, rows: int, chunk: int, seconds: tuple[float, float]) -> StepRecord:
         slots = self._slots
-        counts = (slots.waiting, slots.running, slots.tokens)
-        self._tell(news, StepRecord(started, len(step.rows), chunk, decoding, reading, *counts))
+        return StepRecord(started, rows, chunk, *seconds, slots.waiting, slots.running, slots.tokens)
 
     def _decode(self, step: Step, news: _News) -> float:
         if not step.rows:

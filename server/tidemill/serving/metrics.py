@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from tidemill.batching.record import BatchRecord
+from tidemill.serving.generation_metrics import GenerationMetrics
 from tidemill.serving.nv_metrics import format_nv_metrics
 from tidemill.serving.series import Count, Counters, Distribution, Histograms
 from tidemill.serving.statistics import Tally
@@ -130,7 +131,13 @@ class ModelMetrics:
 
 
 class Metrics:
-    """All series of one server; nothing is global, so that two servers can live in one process."""
+    """All series of one server; nothing is global, so that two servers can live in one process.
+
+    Attributes:
+        registry: All but Triton's counters.
+        generation: The series of models that make texts.
+        unknown: Counts requests for models that do not exist.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -149,6 +156,7 @@ class Metrics:
         self._nodes = self._gauge("model_nodes", "Nodes that a provider executes.", *_MODEL, "provider")
         self._state = self._gauge("model_state", "1 for the state that the model is in.", *_MODEL, "state")
         self._inflight = self._gauge("inflight_requests", "Requests in the server.")
+        self.generation = GenerationMetrics(self.registry)
         self.unknown = self.model("", "")
 
     def model(self, name: str, version: str) -> ModelMetrics:

@@ -12,6 +12,7 @@ from typing import Any
 from tidemill.batching.record import Observer
 from tidemill.engine.artifact import ArtifactCache
 from tidemill.errors import ConfigError
+from tidemill.generation.generator import Observers
 from tidemill.repository.control import RepositoryControl
 from tidemill.repository.repository import Events, Place, Repository
 from tidemill.repository.response_cache import LocalCache, Note, ResponseCache
@@ -251,7 +252,10 @@ def _events(metrics: Metrics, changes: Changes) -> Events:
     def on_step(served: ServedModel, code: str, seconds: float) -> None:
         metrics.model(served.name, served.version).on_step(code, seconds)
 
-    return Events(on_state, observer, on_step, on_cache)
+    def on_text(served: ServedModel) -> Observers:
+        return metrics.generation.observers(served.name, served.version)
+
+    return Events(on_state, observer, on_step, on_cache, on_text)
 
 
 @contextlib.contextmanager
