@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from talker import write_talker
 
 from tidemill import nn
 from tidemill.dtype import DType
@@ -156,6 +157,28 @@ async def test_charts_move_under_load(server: Server, open_page: Open) -> None:
         assert "ms" in await page.locator("#charts figure").nth(1).text_content()
         load.cancel()
         await asyncio.wait([load])
+
+
+async def test_a_text_appears_as_it_is_made(start: Start, open_page: Open, tmp_path: Path, faults: list[str]) -> None:
+    write_talker(tmp_path / "talker")
+    page = await open_page(await start(tmp_path))
+    await page.click("#tab-try")
+    most = page.locator("#try-form input").first
+    await most.fill("40")
+    await page.click("#try-form button")
+    title = page.locator("#answer p")
+    await _until(title.text_content, lambda text: "in the prompt" in text)
+    assert "First token after" in await title.text_content()
+    assert await page.locator("#answer pre").text_content()
+    await page.click("#tab-live")
+    await page.locator("#charts figure:has-text('Tokens per second')").wait_for()
+    await page.click("#tab-try")
+    await most.fill("9999")
+    await page.click("#try-form button")
+    await _until(title.text_content, lambda text: "room for 256" in text)
+    # The browser's own line about the status is all.
+    assert [fault for fault in faults if "status of 400" not in fault] == []
+    faults.clear()
 
 
 async def test_a_graphs_functions_unfold(start: Start, open_page: Open, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import { Chart, duration, number } from "./chart.js";
 import { build, encode, show } from "./form.js";
 import { draw } from "./graph.js";
 import { mean, parse, quantile, rise, sum } from "./metrics.js";
+import { build as buildTalk } from "./talk.js";
 
 const PERIOD = 2000;
 const KEY = "tidemill-key";
@@ -17,7 +18,7 @@ async function ask(path, options = {}) {
   if (response.ok) return response;
   const text = await response.text();
   let reason = text;
-  try { reason = JSON.parse(text).error || text; } catch { /* not JSON: shown as it is */ }
+  try { reason = JSON.parse(text).error?.message || JSON.parse(text).error || text; } catch { /* not JSON: shown as it is */ }
   const error = new Error(`${response.status}: ${reason}`);
   error.status = response.status;
   throw error;
@@ -71,6 +72,15 @@ function figures(samples, seconds) {
   const latency = (share) => quantile(share, state.before, samples, "tidemill_request_duration_seconds", wanted);
   state.charts.rate.add(rate(wanted), rate({ ...wanted, code: (code) => code !== "ok" }));
   state.charts.latency.add(latency(0.5), latency(0.99));
+  if (state.texts) {
+    const texts = (name) => sum(samples, `tidemill_generation_${name}`, wanted);
+    const made = { ...wanted, kind: "generated" };
+    state.charts.tokens.add(rise(state.before, samples, "tidemill_generation_tokens_total", made) / seconds);
+    state.charts.rows.add(between(mean, "tidemill_generation_step_rows"));
+    state.charts.first.add(between(mean, "tidemill_generation_first_token_seconds"), between(mean, "tidemill_generation_token_seconds"));
+    state.charts.texts.add(texts("running"), texts("waiting"));
+    return;
+  }
   state.charts.batch.add(between(mean, "tidemill_batch_size"));
   state.charts.queue.add(between(mean, "tidemill_queue_duration_seconds"), between(mean, "tidemill_compute_infer_duration_seconds"));
   state.charts.depth.add(sum(samples, "tidemill_queue_depth", runs));
@@ -114,16 +124,29 @@ function choose(model, focus) {
   at("model-body").hidden = false;
   at("answer").replaceChildren();
   for (const id of ["signature", "parameters", "try-form", "graph", "model-facts"]) at(id).replaceChildren();
+  chart(false);
+  if (focus) at("details").focus();
+  follow().catch((error) => tell(error.message));
+}
+
+// A model that makes texts has other figures than one that answers once.
+function chart(texts) {
+  state.texts = texts;
   state.charts = {
     rate: new Chart("Requests per second", number, ["all", "failed"]),
     latency: new Chart("Time to answer", duration, ["median", "99 %"]),
-    batch: new Chart("Rows of a batch, mean", number),
-    queue: new Chart("A request's way, mean", duration, ["in the queue", "in the model"]),
-    depth: new Chart("Waiting requests", number),
+    ...(texts ? {
+      tokens: new Chart("Tokens per second", number),
+      rows: new Chart("Texts of a step, mean", number),
+      first: new Chart("Tokens come, mean", duration, ["the first after", "the next after"]),
+      texts: new Chart("Texts", number, ["running", "waiting"]),
+    } : {
+      batch: new Chart("Rows of a batch, mean", number),
+      queue: new Chart("A request's way, mean", duration, ["in the queue", "in the model"]),
+      depth: new Chart("Waiting requests", number),
+    }),
   };
-  at("charts").replaceChildren(...Object.values(state.charts).map((chart) => chart.element));
-  if (focus) at("details").focus();
-  follow().catch((error) => tell(error.message));
+  at("charts").replaceChildren(...Object.values(state.charts).map((one) => one.element));
 }
 
 // What is asked only when the model, or its state, is another than before.
@@ -138,11 +161,29 @@ async function follow() {
   const [metadata, config] = await Promise.all([json(pathOf(model)), json(`${pathOf(model)}/config`)]);
   if (state.shown !== now) return;
   signature(metadata, config);
-  build(at("try-form"), metadata, (read) => send(model, read));
+  if (metadata.platform === "tidemill_generation") generator(model, config);
+  else build(at("try-form"), metadata, (read) => send(model, read));
   const outline = await json(`${pathOf(model)}/graph`).catch((error) => ({ error }));
   if (state.shown !== now) return;
   if (outline.error) at("graph").textContent = outline.error.message;
   else draw(at("graph"), outline);
+}
+
+function generator(model, config) {
+  if (!state.texts) chart(true);
+  const talks = config.parameters?.["tidemill.talks"]?.string_value === "yes";
+  buildTalk(at("try-form"), at("answer"), talks, ({ prompt, ...asked }, signal) => ask(
+    talks ? "v1/chat/completions" : "v1/completions",
+    {
+      method: "POST",
+      signal,
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({
+        model: model.name, stream: true, stream_options: { include_usage: true }, ...asked,
+        ...(talks ? { messages: [{ role: "user", content: prompt }] } : { prompt }),
+      }),
+    },
+  ));
 }
 
 function facts(place, pairs) {
@@ -167,7 +208,8 @@ function signature(metadata, config) {
   facts(at("model-facts"), [
     ["runs on", named.providers || (config.instance_group?.[0]?.kind || "").replace("KIND_", "") || "–"],
     ["instances", `${instances || 1}${named.threads ? ` × ${named.threads} threads` : ""}`],
-    ["largest batch", config.max_batch_size || "not batched"],
+    named.slots ? ["texts at a time", `${named.slots} of ${named.capacity} tokens`]
+      : ["largest batch", config.max_batch_size || "not batched"],
     ...(named.base ? [["batched with", named.base]] : []),
     ["platform", config.platform || config.backend || "–"],
   ]);
