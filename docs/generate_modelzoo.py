@@ -62,6 +62,9 @@ FOOTER = """
 - **smollm2** keeps nothing between calls: keys and values of earlier tokens are inputs, those of new tokens are
   outputs. `tidemill.modelzoo.smollm2.generate` is the loop around it. Prompts of different lengths may be padded after
   their tokens, which the server does by itself. `tokenizer.json` lies beside the versions.
+- **smollm2-chat** and **smollm2-int4** are the same weights over a cache of slots that the server keeps: they take and
+  give text ([generation.md](generation.md)). The times above are of one step; the second is exact in its weights, and
+  rounds what it reads of a block to eight bits as llama.cpp does.
 - **g2p** has its loop in the graph. `spell` and `pronounce` of the same file turn a word into its input, and its
   output into names of sounds.
 - **mtcnn** is three models; `tidemill.modelzoo.mtcnn_pipeline.find_faces` is what happens between them, and takes any
