@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -52,6 +53,8 @@ def _add_data(group: Any) -> None:
     group.add_argument(
         *("--data", "-d"), action="append", default=[], type=Path, metavar="FILE", help="recorded inputs instead"
     )
+    group.add_argument("--texts", action="store_true", help="measure how texts are made, token by token (OpenAI's API)")
+    group.add_argument("--tokens", default="16:128", metavar="SIZE", help="of an answer, with --texts (16:128)")
     group.add_argument("--seed", type=int, default=0, help="of data and arrivals (0)")
 
 
@@ -76,6 +79,8 @@ def execute(args: argparse.Namespace) -> int:
     """Measure a server's throughput and latency, or compare two measurements."""
     if args.compare:
         return _compare(*args.compare)
+    if args.texts:
+        return _texts(args)
     from tidemill.bench import Windows, bench
     from tidemill.bench.progress import watching
     from tidemill.bench.table import report_table
@@ -109,6 +114,34 @@ def _settings(args: argparse.Namespace, windows: Any) -> Settings:
         timeout_seconds=args.timeout,
         seed=args.seed,
     )
+
+
+def _texts(args: argparse.Namespace) -> int:
+    """The words of a prompt are `--words`; each load is measured for the time of its windows."""
+    from tidemill.bench import Sizes
+    from tidemill.bench.texts import TextLoad, bench_texts, texts_table
+
+    settings = _settings(args, None)
+    rates = _numbers(args.rate, "--rate", float)
+    callers = _numbers(args.concurrency or ("" if rates else "1,4,8"), "--concurrency", int)
+    common = TextLoad(
+        url=settings.http_url,
+        model=settings.model,
+        prompt=Sizes.parse(args.words),
+        tokens=Sizes.parse(args.tokens),
+        seconds=args.window * args.windows,
+        warmup=args.warmup,
+        headers=settings.headers,
+        timeout=args.timeout,
+        seed=args.seed,
+    )
+    loads = [replace(common, concurrency=one) for one in callers] + [replace(common, rate=one) for one in rates]
+    reports = [bench_texts(load) for load in loads]
+    print(texts_table(reports))
+    if args.json:
+        document = {"model": settings.model, "texts": [report.to_document() for report in reports]}
+        args.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return 0
 
 
 def _loads(args: argparse.Namespace, settings: Settings) -> list[Load]:
