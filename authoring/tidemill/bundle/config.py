@@ -190,6 +190,13 @@ class AdapterConfig(_Section):
         return self
 
 
+_NOT_OF_TEXTS = (
+    *("sequence", "ensemble", "adapter", "base", "reshape", "declared"),
+    *("max_batch_size", "batching", "isolation"),
+)
+"""Fields of model.yaml that a model which takes and gives text by itself has no use for."""
+
+
 class ModelConfig(_Section):
     """The content of model.yaml.
 
@@ -207,6 +214,8 @@ class ModelConfig(_Section):
             a private copy of the weights of matrix products.
         shrink_above_bytes: A run that is fed more than so many bytes gives its memory back afterwards; 0 keeps it.
         dims: Sizes of symbolic dims by name; TensorRT builds for these.
+        isolation: "process" runs the model in a process of its own: if it crashes, its own requests fail and it is
+            started again. It costs a copy of inputs and outputs, and about a tenth of a millisecond a run.
         base: Another model of the repository whose instances run this one; None to load an own graph.
         sequence: What is kept from one request to the next; None if requests have nothing to do with each other.
         ensemble: The served models that this one is made of; None to load an own graph.
@@ -233,6 +242,7 @@ class ModelConfig(_Section):
     prepack: bool = True
     shrink_above_bytes: _CountOrZero = 0
     dims: dict[str, DimConfig] = Field(default={})
+    isolation: Literal["none", "process"] = "none"
     base: str | None = None
     sequence: SequenceConfig | None = None
     ensemble: EnsembleConfig | None = None
@@ -246,7 +256,7 @@ class ModelConfig(_Section):
 
     @model_validator(mode="after")
     def _check_generation(self) -> Self:
-        for name in ("sequence", "ensemble", "adapter", "base", "reshape", "declared", "max_batch_size", "batching"):
+        for name in _NOT_OF_TEXTS:
             if self.generation and name in self.model_fields_set:
                 raise ValueError(f"{name} contradicts generation, which takes and gives text by itself")
         return self

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from tidemill.batching.pending import Feed, Pending
-from tidemill.errors import Cancelled, InferenceFailed, TidemillError
+from tidemill.errors import Cancelled, InferenceFailed, TidemillError, Unavailable
 
 __all__ = ["Outcome", "run_group"]
 
@@ -28,6 +28,8 @@ def run_group(run_batch: _RunBatch, group: Sequence[Pending]) -> list[Outcome]:
     """
     try:
         return [*run_batch(group)]
+    except Unavailable as error:  # no request is to blame, and running it again would not help
+        return [error] * len(group)
     except Exception as error:
         if len(group) == 1:
             return [_explained(error)]

@@ -119,6 +119,12 @@ class Instance:
         self.run(feed)
         return clock() - start
 
+    def watch(self, on_end: Callable[[str], None]) -> None:
+        """Be told why the model ended by itself, which one that runs in this process never does."""
+
+    def close(self) -> None:
+        """End what runs outside of this process; nothing here."""
+
 
 def _session_options(options: InstanceOptions, inputs: Sequence[TensorSpec]) -> SessionOptions:
     providers = resolve_providers(options.providers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -131,6 +132,9 @@ class BringUp:
         memory = await asyncio.to_thread(self._remember, plan, served) if plan.config.response_cache.enable else None
         owned = plan.bundle is not None
         served.attach(running, adapter, plan.config, owned=owned, stateful=stateful, memory=memory)
+        if owned:
+            loop = asyncio.get_running_loop()
+            running.instance.watch(lambda reason: _tell(loop, on_broken, reason))
 
     def _remember(self, plan: Plan, served: ServedModel) -> Memory | None:
         if self.cache is None:
@@ -152,6 +156,12 @@ class BringUp:
         if batch_plan.padding:
             _LOG.info("model %r version %s: %s", plan.name, plan.version, batch_plan.padding)
         return start(instance, batch_plan, plan.config, observer, self.clock)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, on_broken: Callable[[str], None], reason: str) -> None:
+    """Pass on from another thread what is of interest until the loop ends."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(on_broken, reason)
 
 
 def _of_base(plan: Plan, base: ServedModel | None) -> RunningModel:

@@ -21,6 +21,7 @@ from tidemill.engine.threads import available_threads
 from tidemill.errors import ConfigError, TidemillError
 from tidemill.protocol.types import TensorSpec
 from tidemill.repository.declared import check_declared
+from tidemill.repository.isolated import IsolatedInstance
 from tidemill.repository.reshaped import ReshapedInstance
 
 __all__ = ["open_instance", "open_version", "read_graph", "warm"]
@@ -70,6 +71,8 @@ def open_instance(folder: Path, config: ModelConfig, artifacts: ArtifactCache | 
         LoadFailed: It cannot be fetched or loaded, or not on the providers asked for.
         ConfigError: A provider or one of its options is unknown, or the graph is not what was declared.
     """
+    if config.isolation == "process":
+        return IsolatedInstance(folder, config, artifacts)
     instance = Instance.open(make_local(open_version(folder)), _instance_options(config, artifacts))
     if config.reshape:
         instance = ReshapedInstance(instance, config.reshape)

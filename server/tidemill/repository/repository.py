@@ -255,6 +255,8 @@ class Repository(Catalogue):
 
     def _on_broken(self, broken: ServedModel, reason: str) -> None:
         """Take a model that only fails out of service, with those that it runs, and load it again after a while."""
+        if broken.state is not ModelState.READY:  # it is on its way out already
+            return
         _LOG.error("model %r version %s is taken out of service: %s", broken.name, broken.version, reason)
         for served in [served for served in self._all() if served.is_run_by(broken)]:
             self._renewal.retire(served, reason)

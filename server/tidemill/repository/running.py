@@ -98,3 +98,4 @@ class RunningModel:
     def close(self) -> None:
         """Take no more requests and fail those that wait with ShuttingDown."""
         self.batcher.close()
+        self.instance.close()

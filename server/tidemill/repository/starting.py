@@ -90,6 +90,8 @@ def _options(config: ModelConfig) -> BatchingOptions:
         max_batch_size=default if config.max_batch_size is None else config.max_batch_size,
         max_queue_delay=batching.max_queue_delay_microseconds / 1e6,
         preferred_batch_sizes=batching.preferred_batch_size if config.max_batch_size != 0 else (),
+        # What runs elsewhere would keep the event loop waiting.
+        inline_below=BatchingOptions().inline_below if config.isolation == "none" else 0.0,
         instances=config.instances,
         level=_level(batching),
         priority_levels=batching.priority_levels,
