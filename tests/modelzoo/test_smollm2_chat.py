@@ -101,5 +101,5 @@ def test_blocks_are_split_exactly(kind: str, split: Any, bits: int) -> None:
         codes = np.stack([codes & 15, codes >> 4], -1).reshape(5, 3, 32)
     numbers = (codes.astype(np.float32) - (1 << (bits - 1))) * parts["scales"][..., None]
     if "offsets" in parts:
-        numbers += parts["offsets"].T[..., None]
+        numbers += parts["offsets"].T[..., None] / 32
     np.testing.assert_allclose(numbers.reshape(5, -1), dequantize(flat, encoding), rtol=1e-5, atol=1e-6)

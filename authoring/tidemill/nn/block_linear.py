@@ -6,6 +6,7 @@ from typing import Any
 
 from tidemill.dtype import DType
 from tidemill.graph import ops
+from tidemill.graph.layout import ConvInputLayout
 from tidemill.graph.type import DeviceRef, TensorType
 from tidemill.graph.value import TensorValue
 from tidemill.graph.weight import Weight
@@ -19,10 +20,10 @@ _INT8_ACTIVATIONS = 4
 
 
 class BlockLinear(Module):
-    """x @ weight.T, the weight being (codes - 2 ** (bits - 1)) * scales + offsets, kept as it is.
+    """x @ weight.T, the weight being (codes - 2 ** (bits - 1)) * scales + offsets / block_size, kept as it is.
 
-    ONNX Runtime's MatMulNBits with float zero points leaves its fast path; so the offsets of a block are multiplied by
-    the sum of the block's inputs in a small product beside it, which is exact. Products of one input share these sums.
+    ONNX Runtime's MatMulNBits with float zero points leaves its fast path. So offsets are multiplied by the mean
+    of their block's inputs in a small product beside it, which is exact; products of one input share these means.
 
     Args:
         in_dim: The last dim of the input, a multiple of `block_size`.
@@ -73,13 +74,9 @@ class BlockLinear(Module):
         product = ops.custom(_KERNEL, x.device, values, [type], parameters, domain="com.microsoft")[0]
         if self.offsets is None:
             return product
-        return product + ops.matmul(ops.matmul(x, self._members()), self.offsets)
-
-    def _members(self) -> TensorValue:
-        """float32 [in_dim, blocks], 1 where a number belongs to a block: a product with it is the sums of blocks."""
-        blocks = ops.floor_div(ops.range(0, self.in_dim), self.block_size)
-        each = ops.range(0, self.in_dim // self.block_size)
-        return ops.equal(ops.unsqueeze(blocks, 1), ops.unsqueeze(each, 0)).cast(DType.float32)
+        # The mean of each block in one node: the last dim is pooled as if the one before it were channels.
+        means = ops.avg_pool1d(x, self.block_size, self.block_size, input_layout=ConvInputLayout.NCHW)
+        return product + ops.matmul(means, self.offsets)
 
     def rows(self, places: TensorValue) -> TensorValue:
         """Rows of the weight, for a model whose output and embedding are one: int64 [...] -> float32 [..., in_dim].

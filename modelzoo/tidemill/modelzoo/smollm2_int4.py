@@ -91,7 +91,7 @@ def split_q4_1(blocks: NDArray[np.uint8]) -> _Parts:
     return {
         "codes": codes[..., ::2] | codes[..., 1::2] << 4,
         "scales": scales,
-        "offsets": (least.astype(np.float32) + 8 * scales).T,
+        "offsets": 32 * (least.astype(np.float32) + 8 * scales).T,
     }
 
 

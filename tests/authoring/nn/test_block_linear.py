@@ -23,7 +23,7 @@ def packed(bits: int, out: int, size: int, block: int, offsets: bool) -> tuple[d
     matrix = (codes - float(1 << (bits - 1))) * weights["scales"][..., None]
     if offsets:
         weights["offsets"] = random.standard_normal((size // block, out), np.float32)
-        matrix = matrix + weights["offsets"].T[..., None]
+        matrix = matrix + weights["offsets"].T[..., None] / block
     return weights, matrix.reshape(out, size)
 
 
