@@ -58,10 +58,12 @@ class LoadedGraph:
     Attributes:
         session: The session.
         artifact: "hit", "compiled" (and kept), "declined" (not worth keeping, or not for the CPU) or "off".
+        key: What the graph and its kernels follow from, see `artifact_key`; "" if nobody asked.
     """
 
     session: OrtSession
     artifact: str
+    key: str = ""
 
 
 def load_graph(
@@ -80,7 +82,8 @@ def load_graph(
     if cache is None:
         return LoadedGraph(_open_plainly(path, options), "off")
     if options.providers == (CPU_PROVIDER,):
-        return _load_cached(_Entry(bundle, graph, options, cache))
+        entry = _Entry(bundle, graph, options, cache)
+        return replace(_load_cached(entry), key=entry.key)
     if cache.strict:
         raise MissingArtifact(f"artifacts are for the CPU only, and {path} is to run on {options.providers[0]}")
     return LoadedGraph(_open_plainly(path, options), "declined")
@@ -124,11 +127,11 @@ class _Entry:
         self.graph = graph
         self.cache = cache
         self._options = options
-        self._key = artifact_key(bundle, graph, options, onnxruntime().__version__)
+        self.key = artifact_key(bundle, graph, options, onnxruntime().__version__)
 
     def read(self) -> bytes | None:
         """The artifact, None if there is none; one with other bytes than it was written with is removed."""
-        for path in self.cache.directory.glob(f"{self._key}.*.onnx"):
+        for path in self.cache.directory.glob(f"{self.key}.*.onnx"):
             artifact = path.read_bytes()
             if path.name == self._name(artifact):
                 return artifact
@@ -141,13 +144,13 @@ class _Entry:
         """Remove an artifact that cannot be loaded, unless the folder is only to be read."""
         _LOG.warning("the artifact of %s cannot be loaded: %s", self.bundle.path, error)
         if not self.cache.strict:
-            for path in self.cache.directory.glob(f"{self._key}.*.onnx"):
+            for path in self.cache.directory.glob(f"{self.key}.*.onnx"):
                 path.unlink(missing_ok=True)
 
     def compile(self) -> bytes:
         """The artifact, made by this process or by another that was at it."""
         self.cache.directory.mkdir(parents=True, exist_ok=True)
-        with _locked(self.cache.directory / f"{self._key}.lock"):
+        with _locked(self.cache.directory / f"{self.key}.lock"):
             artifact = self.read()
             if artifact is None:
                 artifact = self._optimized()
@@ -173,7 +176,7 @@ class _Entry:
         return artifact if len(artifact) <= _TOO_LARGE else _DECLINED
 
     def _name(self, artifact: bytes) -> str:
-        return f"{self._key}.{hashlib.sha256(artifact).hexdigest()[:16]}.onnx"
+        return f"{self.key}.{hashlib.sha256(artifact).hexdigest()[:16]}.onnx"
 
 
 @contextmanager

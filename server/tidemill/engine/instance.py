@@ -61,6 +61,7 @@ class Instance:
         providers: What the model really runs on, by full names.
         threads: Threads of one run.
         artifact: Where the optimised graph came from, see `LoadedGraph.artifact`.
+        key: What its kernels follow from, see `LoadedGraph.key`.
     """
 
     def __init__(self, loaded: LoadedGraph, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
@@ -69,7 +70,7 @@ class Instance:
         self.outputs = tuple(outputs)
         self.providers = loaded.session.providers
         self.threads = loaded.session.threads
-        self.artifact = loaded.artifact
+        self.artifact, self.key = loaded.artifact, loaded.key
         self._held: tuple[object, ...] = ()
 
     @classmethod

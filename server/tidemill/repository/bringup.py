@@ -17,6 +17,7 @@ from tidemill.generation.generator import Observers
 from tidemill.repository.breaker import break_after
 from tidemill.repository.cache_key import model_digest
 from tidemill.repository.ensemble import Find, ServedEnsemble, Watchers
+from tidemill.repository.kept_costs import KeptCosts
 from tidemill.repository.labels import read_labels
 from tidemill.repository.loading import open_instance, warm
 from tidemill.repository.memory import Memory
@@ -152,7 +153,8 @@ class BringUp:
         proof = await asyncio.to_thread(warm, instance, plan.config)
         if not proof.batchable:
             _LOG.info("model %r version %s is not batched: %s", plan.name, plan.version, proof.reason)
-        batch_plan = await asyncio.to_thread(plan_batching, instance, proof, plan.config)
+        kept = KeptCosts(self.artifacts.directory, self.artifacts.strict) if self.artifacts else None
+        batch_plan = await asyncio.to_thread(plan_batching, instance, proof, plan.config, kept)
         if batch_plan.padding:
             _LOG.info("model %r version %s: %s", plan.name, plan.version, batch_plan.padding)
         return start(instance, batch_plan, plan.config, observer, self.clock)

@@ -109,6 +109,7 @@ def _described(instance: Instance) -> dict[str, Any]:
         "providers": instance.providers,
         "threads": instance.threads,
         "artifact": instance.artifact,
+        "key": instance.key,
         "nodes": dict(instance.placement.nodes),
     }
 

@@ -56,7 +56,8 @@ class IsolatedInstance(Instance):
             raise
         self.inputs, self.outputs = _specs(told["inputs"]), _specs(told["outputs"])
         self.providers = tuple(told["providers"])
-        self.threads, self.artifact = int(told["threads"]), str(told["artifact"])
+        self.threads = int(told["threads"])
+        self.artifact, self.key = str(told["artifact"]), str(told["key"])
         self._placement = Placement(told["nodes"])
 
     @property

@@ -34,7 +34,8 @@ class ReshapedInstance(Instance):
         self._shapes = shapes
         self.inputs = tuple(_seen(spec, shapes.get(spec.name)) for spec in instance.inputs)
         self.outputs = tuple(_seen(spec, shapes.get(spec.name)) for spec in instance.outputs)
-        self.providers, self.threads, self.artifact = instance.providers, instance.threads, instance.artifact
+        self.providers, self.threads = instance.providers, instance.threads
+        self.artifact, self.key = instance.artifact, instance.key
 
     @property
     def placement(self) -> Placement:

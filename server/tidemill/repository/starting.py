@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tidemill.batching.batcher import Batcher
 from tidemill.batching.cost import CostTable
@@ -17,13 +18,16 @@ from tidemill.bundle.config import BatchingConfig, ModelConfig, QueueConfig
 from tidemill.engine.batchability import BatchProof
 from tidemill.engine.instance import Instance
 from tidemill.engine.samples import sample_feed
+from tidemill.engine.threads import available_threads
 from tidemill.protocol.types import Array, TensorSpec
+from tidemill.repository.kept_costs import KeptCosts, Measured
 from tidemill.repository.measuring import LENGTHS, best_rows, measure
 from tidemill.repository.padding import declare_ragged, prove_padding
 from tidemill.repository.running import RunningModel
 
 __all__ = ["BatchPlan", "plan_batching", "start"]
 
+_LAYOUT = 1  # of what is measured; raised when it is measured otherwise
 _MOST_PARTS = 8
 _MOST_ROWS = 128
 _FEWEST_ROWS = 4
@@ -47,8 +51,16 @@ class BatchPlan:
     padding: str = ""
 
 
-def plan_batching(instance: Instance, proof: BatchProof, config: ModelConfig) -> BatchPlan:
-    """Find out how to batch a warm model; takes up to seconds.
+def plan_batching(
+    instance: Instance, proof: BatchProof, config: ModelConfig, kept: KeptCosts | None = None
+) -> BatchPlan:
+    """Find out how to batch a warm model; takes up to a second where run times are not known yet.
+
+    Args:
+        instance: The model.
+        proof: Whether requests may be joined.
+        config: How it is to be served.
+        kept: Where run times are kept; None to measure them.
 
     Raises:
         ConfigError: The batching section contradicts itself or the model.
@@ -60,7 +72,7 @@ def plan_batching(instance: Instance, proof: BatchProof, config: ModelConfig) ->
     options = replace(options, ragged=ragged, sized_by="" if ragged else _sized_by(instance.inputs))
     if config.batching.policy == "fixed" or (config.batching.preferred_batch_size and not config.batching.policy):
         return BatchPlan(proof, options, padding=finding)
-    measured = _measure(instance, proof.symbol, dim, options)
+    measured = _measured(instance, (proof.symbol, dim), options, kept)
     if config.max_batch_size is None and measured:
         most = min(max(best_rows(measured), _FEWEST_ROWS, *options.preferred_batch_sizes), _MOST_ROWS)
         options = replace(options, max_batch_size=most)
@@ -131,7 +143,24 @@ def _sized_by(inputs: tuple[TensorSpec, ...]) -> str:
     return next((spec.name for spec in inputs if any(isinstance(size, str) for size in spec.shape[1:])), "")
 
 
-def _measure(instance: Instance, batch: str, dim: str, options: BatchingOptions) -> dict[tuple[int, int], float]:
+def _measured(instance: Instance, dims: tuple[str, str], options: BatchingOptions, kept: KeptCosts | None) -> Measured:
+    """Run times, of an earlier start if they are kept."""
+    measure_now = partial(_measure, instance, *dims, options)
+    if kept is None or not instance.key:
+        return measure_now()
+    facts = {
+        "layout": _LAYOUT,
+        "graph": instance.key,
+        "threads": [instance.threads, available_threads()],
+        "isolated": type(instance).__name__,
+        "dims": dims,
+        "sized_by": options.sized_by,
+        "mask": options.ragged.mask[0] if options.ragged and options.ragged.mask else "",
+    }
+    return kept.recall(facts, measure_now)
+
+
+def _measure(instance: Instance, batch: str, dim: str, options: BatchingOptions) -> Measured:
     """Seconds by rows and what `BatchingOptions.length` says of the feed."""
 
     def make_feed(rows: int, length: int) -> Mapping[str, Array]:
