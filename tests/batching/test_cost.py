@@ -144,3 +144,15 @@ def divided(table, ordered, limit):
 
 def expected(table, lengths):
     return table.seconds(len(lengths), lengths[-1]) * (CAUTION if len(lengths) > 1 else 1) + OVERHEAD
+
+
+def test_now_and_then_a_larger_batch_is_tried(loop):
+    policy = CostPolicy(
+        CostTable({(1, 4): 1.0, (2, 4): 3.0, (1, 64): 1.0, (2, 64): 3.0}), BatchingOptions(max_batch_size=8)
+    )
+    sizes = []
+    for _ in range(128):
+        batch = policy.choose(iter(requests(loop, [16, 60, 18, 4]))).batch
+        sizes.append([pending.length for pending in batch])
+    assert sizes.count([16]) == 126
+    assert sizes[63] == sizes[127] == [16, 18]

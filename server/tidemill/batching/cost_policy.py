@@ -19,6 +19,9 @@ CAUTION = 1.03
 """By how much joining must be better, as measurements are not that exact."""
 _WINDOW = 64
 """How many of the waiting are looked at; planning takes time in proportion to this and to the batch size."""
+_CURIOUS_TURN = 64
+"""Every so many batches, one is twice as large as it should be: else a table that was measured on a busy machine, and
+speaks against batches, would never be corrected."""
 
 
 class CostPolicy:
@@ -38,6 +41,7 @@ class CostPolicy:
         self._limit = options.max_batch_size
         self._even: dict[int, list[int]] = {}
         self._revision = table.revision
+        self._turn = 0
 
     def choose(self, waiting: Iterator[Pending]) -> Choice:
         """The first request and those that it should be run with."""
@@ -46,6 +50,9 @@ class CostPolicy:
             return Choice(window, window[0].weight >= self._limit)
         lengths = {pending.length for pending in window}
         batch = self._prefix(window) if len(lengths) == 1 else self._group_of_first(window)
+        self._turn += 1
+        if self._turn % _CURIOUS_TURN == 0:
+            batch = self._doubled(batch, window)
         return Choice(batch, len(batch) < len(window) or sum(map(_weight, batch)) >= self._limit)
 
     def _window(self, waiting: Iterator[Pending]) -> list[Pending]:
@@ -71,6 +78,17 @@ class CostPolicy:
                 break
             batch.append(pending)
         return batch
+
+    def _doubled(self, batch: list[Pending], window: Sequence[Pending]) -> list[Pending]:
+        """A batch with as many rows again of requests that are of nearly its length."""
+        rows, longest = sum(map(_weight, batch)), max(pending.length for pending in batch)
+        left = min(2 * rows, self._limit) - rows
+        joined = [*batch]
+        for pending in sorted(window, key=lambda pending: abs(pending.length - longest)):
+            if pending not in batch and pending.weight <= left:
+                joined.append(pending)
+                left -= pending.weight
+        return joined
 
     def _best_rows(self, length: int) -> list[int]:
         """By how many rows wait: how many of them to run first so that all are done soonest."""

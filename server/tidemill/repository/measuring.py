@@ -21,7 +21,9 @@ _SECONDS = 1.0
 """What all measurements of a model may take together."""
 _LONGEST = 0.1
 """Seconds of a run above which no larger ones are tried: they take in proportion longer."""
-_REPEATS = 3
+_PASSES = 6
+_WORSE = 1.05
+"""By how much more rows must be slower, per row, for still more not to be tried."""
 _GAIN = 0.95
 """By how much more rows must be quicker, per row, to be worth it."""
 
@@ -40,18 +42,38 @@ def measure(
     Returns:
         Seconds by (rows, length); each length that is in it has at least one row. Empty if the model refuses all.
     """
-    end = clock() + _SECONDS
+    begun = clock()
     measured: dict[tuple[int, int], float] = {}
     for rows, length in sorted(((r, n) for r in ROWS for n in lengths), key=lambda size: size[0] * (size[1] or 1)):
         expected = _expected(measured, rows, length)
-        if expected > _LONGEST or clock() + expected * (_REPEATS + 1) > end:
+        late = clock() + 2 * expected > begun + _SECONDS / 2
+        if late or expected > _LONGEST or _has_passed_its_best(measured, rows, length):
             continue
         try:
-            measured[rows, length] = _quickest(run, make_feed(rows, length), clock)
+            feed = make_feed(rows, length)
+            run(feed)  # the first run of a size allocates
+            measured[rows, length] = _timed(run, feed, clock)
         except TidemillError:
             continue
+    _repeat(measured, lambda size: _timed(run, make_feed(*size), clock), lambda: clock() - begun)
     known = {length for rows, length in measured if rows == 1}
     return {size: seconds for size, seconds in measured.items() if size[1] in known}
+
+
+def _repeat(
+    measured: dict[tuple[int, int], float], time_once: Callable[[tuple[int, int]], float], passed: Callable[[], float]
+) -> None:
+    """Keep the least of several passes: a moment in which the machine is busy then hits all sizes, not some of them."""
+    for _ in range(_PASSES):
+        for size, seconds in measured.items():
+            if passed() + seconds < _SECONDS:
+                measured[size] = min(seconds, time_once(size))
+
+
+def _has_passed_its_best(measured: Mapping[tuple[int, int], float], rows: int, length: int) -> bool:
+    """Whether the last two batches were slower per row than a smaller one."""
+    per_row = [seconds / r for (r, n), seconds in sorted(measured.items()) if n == length and r < rows]
+    return len(per_row) > 2 and min(per_row[-2:]) > _WORSE * min(per_row[:-2])
 
 
 def best_rows(measured: Mapping[tuple[int, int], float]) -> int:
@@ -74,11 +96,7 @@ def _expected(measured: Mapping[tuple[int, int], float], rows: int, length: int)
     return max(smaller, key=lambda entry: entry[1], default=(0.0, 0))[0]
 
 
-def _quickest(run: _Runner, feed: Mapping[str, Array], clock: Callable[[], float]) -> float:
-    run(feed)  # the first run of a size allocates
-    seconds = []
-    for _ in range(_REPEATS):
-        start = clock()
-        run(feed)
-        seconds.append(clock() - start)
-    return min(seconds)
+def _timed(run: _Runner, feed: Mapping[str, Array], clock: Callable[[], float]) -> float:
+    start = clock()
+    run(feed)
+    return clock() - start
