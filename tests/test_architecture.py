@@ -59,7 +59,7 @@ PACKAGES = {
     "grpc": "tidemill.client.grpc tidemill.serving.grpc",
     "grpc_health": "tidemill.serving.grpc",
     "grpc_reflection": "tidemill.serving.grpc",
-    "httpx": "tidemill.client tidemill.bench.target tidemill.bench.texts",
+    "httpx": "tidemill.bench.target tidemill.bench.texts",
     "hpack": "tidemill.bench.http2 tidemill.serving.grpc.fast",
     "matplotlib": "tidemill.bench.plot",
     "PIL": "tidemill.cli.pictures tidemill.adapters.image",
@@ -88,6 +88,7 @@ PACKAGES = {
     "uvloop": "tidemill.serving tidemill.bench.worker",
     "httptools": "tidemill.serving",
     "prometheus_client": "tidemill.serving",
+    "opentelemetry": "tidemill.serving.tracing",
 }
 
 

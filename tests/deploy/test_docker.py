@@ -41,7 +41,7 @@ def test_the_two_recipes_differ_only_in_what_runs_the_models() -> None:
     copied = [re.findall(r"^COPY (?!--from)(.*)$", (DOCKER / name).read_text(), re.M) for name in FILES]
     assert copied[0] == copied[1]
     extras = [re.search(r"^ARG EXTRAS=(.*)$", (DOCKER / name).read_text(), re.M) for name in FILES]
-    parts = "server,cpu,client,objectstore,zoo,image,redis,structured"
+    parts = "server,cpu,client,objectstore,zoo,image,redis,structured,tracing"
     assert [found[1].replace("gpu", "cpu") for found in extras if found] == [parts] * 2
 
 

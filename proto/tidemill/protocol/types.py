@@ -126,11 +126,13 @@ class Timing:
         queue_seconds: Waiting for a run.
         run_seconds: The run that it took part in.
         batch_rows: Rows of that run, its own included.
+        batch: That run, to tell whether two requests took part in the same; None if nobody needs to.
     """
 
     queue_seconds: float
     run_seconds: float
     batch_rows: int
+    batch: object = None
 
 
 @dataclass(frozen=True, slots=True)

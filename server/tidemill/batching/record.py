@@ -23,6 +23,7 @@ class BatchRecord(NamedTuple):
         executions: How often the model was run: once, unless the batch failed.
         length: The size of the axis along which requests were padded; 0 if they are not.
         padding: The share of what was run that is padding, 0 to 1.
+        started: When joining began, in the batcher's clock, in seconds.
     """
 
     rows: int
@@ -36,6 +37,7 @@ class BatchRecord(NamedTuple):
     executions: int = 1
     length: int = 0
     padding: float = 0.0
+    started: float = 0.0
 
     @property
     def requests(self) -> int:

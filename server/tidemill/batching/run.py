@@ -84,6 +84,7 @@ class Run:
             executions=self._executions,
             length=length,
             padding=_padding(self.group, length),
+            started=self._started,
         )
 
     def _run_batch(self, group: Sequence[Pending]) -> list[Feed]:

@@ -15,9 +15,10 @@ class Timed(dict[str, Array]):
         queue_seconds: How long the request waited for its run.
         run_seconds: The run that it took part in.
         batch_rows: Rows of that run, its own included.
+        record: All about that run.
     """
 
-    __slots__ = ("batch_rows", "queue_seconds", "run_seconds")
+    __slots__ = ("batch_rows", "queue_seconds", "record", "run_seconds")
 
     def __init__(self, outputs: Feed, record: BatchRecord, place: int) -> None:
         """Take the outputs of a batch's request.
@@ -31,3 +32,4 @@ class Timed(dict[str, Array]):
         self.queue_seconds = record.queue_seconds[place]
         self.run_seconds = record.run_seconds
         self.batch_rows = record.rows
+        self.record = record

@@ -36,7 +36,9 @@ class Started:
         """The answer, once `outputs` is done; raises what the run raised."""
         outputs = self.outputs.result()
         chosen = {name: outputs[name] for name in self.names}
-        timing = Timing(outputs.queue_seconds, outputs.run_seconds, outputs.batch_rows) if _is_timed(outputs) else None
+        timing = None
+        if _is_timed(outputs):
+            timing = Timing(outputs.queue_seconds, outputs.run_seconds, outputs.batch_rows, outputs.record)
         return InferResponse(self.served.name, self.served.version, chosen, self.request.id, timing=timing)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from tidemill.errors import NotFound, QueueFull, ShuttingDown, TidemillError
+from tidemill.protocol.types import Timing
 from tidemill.repository.repository import Repository
 from tidemill.repository.served import ServedModel
 from tidemill.serving.metrics import OK, Metrics, ModelMetrics
+from tidemill.serving.tracing import RequestSeen, Tracing
 
 __all__ = ["Admission", "Admitted"]
 
@@ -20,6 +22,8 @@ class Admission:
     Attributes:
         inflight: Requests that are inside.
         refusing: Whether nobody is let in any more.
+        clock: Seconds.
+        tracing: Is told of every request that is over; None for nobody.
     """
 
     def __init__(self, repository: Repository, metrics: Metrics, limit: int, clock: Callable[[], float]) -> None:
@@ -34,17 +38,19 @@ class Admission:
         self.inflight = 0
         self.refusing = False
         self.clock = clock
+        self.tracing: Tracing | None = None
         self._repository = repository
         self._metrics = metrics
         self._limit = limit
 
-    def enter(self, protocol: str, name: str, version: str) -> Admitted:
+    def enter(self, protocol: str, name: str, version: str, carrier: Mapping[str, str] | None = None) -> Admitted:
         """Let one request in.
 
         Args:
             protocol: "rest", "grpc" or "stream".
             name: The model asked for, which need not exist.
             version: The version asked for; "" for the newest.
+            carrier: The caller's headers, among which is the trace that the request belongs to; None for none.
 
         Raises:
             ShuttingDown: The server no longer takes requests.
@@ -54,6 +60,7 @@ class Admission:
         """
         self.inflight += 1
         admitted = Admitted(self, protocol, self._metrics.unknown)
+        admitted.carrier = carrier
         try:
             self._check_room()
             # A wrong address is told before anything that is wrong with the body.
@@ -104,15 +111,19 @@ class Admitted:
         started: When it came, in the server's clock.
         metrics: Where it is counted.
         served: The model that it found; None if it found none.
+        carrier: The caller's headers, where requests leave traces.
+        timing: Where its time went, once that is known.
     """
 
-    __slots__ = ("_admission", "_protocol", "metrics", "served", "started")
+    __slots__ = ("_admission", "_protocol", "carrier", "metrics", "served", "started", "timing")
 
     def __init__(self, admission: Admission, protocol: str, metrics: ModelMetrics) -> None:
         self._admission = admission
         self._protocol = protocol
         self.metrics = metrics
         self.served: ServedModel | None = None
+        self.carrier: Mapping[str, str] | None = None
+        self.timing: Timing | None = None
         self.started = admission.clock()
 
     @property
@@ -123,7 +134,24 @@ class Admitted:
     def leave(self, error: BaseException | None = None) -> None:
         """Count it, as answered or as failed with `error`."""
         self._admission.inflight -= 1
-        self.metrics.on_request(self._protocol, OK if error is None else _code(error), self.seconds)
+        code = OK if error is None else _code(error)
+        self.metrics.on_request(self._protocol, code, self.seconds)
+        if self._admission.tracing:
+            self._admission.tracing.on_request(self._seen(code, "" if error is None else str(error)))
+
+    def _seen(self, code: str, reason: str) -> RequestSeen:
+        served = self.served
+        return RequestSeen(
+            model=served.name if served else "",
+            version=served.version if served else "",
+            protocol=self._protocol,
+            carrier=self.carrier or {},
+            started=self.started,
+            seconds=self.seconds,
+            code=code,
+            reason=reason if code != "internal" else "",
+            timing=self.timing,
+        )
 
     def __enter__(self) -> Admitted:
         return self

@@ -89,6 +89,14 @@ class ServerConfig(BaseModel):
     tls_client_ca: Path | None = Field(
         None, description="Authorities as PEM; clients must then show a certificate of one of them."
     )
+    otlp_endpoint: str | None = Field(
+        None,
+        description="The OpenTelemetry collector that spans of requests and batches are sent to over OTLP/HTTP, such "
+        "as http://collector:4318; OTEL_EXPORTER_OTLP_ENDPOINT does the same. Requests take the normal lanes then.",
+    )
+    trace_sampling: float = Field(
+        1.0, ge=0, le=1, description="The share of requests that leave a trace, where the caller has not decided it."
+    )
     console: bool = Field(True, description="Whether the page at / shows the models and how they fare.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level logged.")
     log_format: Literal["text", "json"] = Field("text", description="One line of text or one JSON object an event.")

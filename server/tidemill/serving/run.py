@@ -9,7 +9,7 @@ import signal
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any
 
-from tidemill.batching.record import Observer
+from tidemill.batching.record import BatchRecord, Observer
 from tidemill.engine.artifact import ArtifactCache
 from tidemill.errors import ConfigError
 from tidemill.generation.generator import Observers
@@ -30,6 +30,7 @@ from tidemill.serving.keys import KeyRing, with_keys
 from tidemill.serving.logs import configure_logs
 from tidemill.serving.metrics import Metrics
 from tidemill.serving.service import Service
+from tidemill.serving.tracing import Tracing, open_tracing
 
 __all__ = ["Server", "run"]
 
@@ -63,23 +64,26 @@ class Server:
         self.config = config = with_keys(config, self._ring.keys)
         self._cache = _open_cache(config)
         metrics, changes = Metrics(), Changes()
+        self._tracing = open_tracing(config)
         repository = Repository.open(
             repositories,
-            _events(metrics, changes),
+            _events(metrics, changes, self._tracing),
             control=_control(config),
             artifacts=_artifacts(config),
             cache=self._cache,
         )
         self.service = Service(repository, metrics, config, changes)
+        self.service.admission.tracing = self._tracing
         self.http_port = 0
         self.grpc_port = 0
         ring = self._ring if config.keys_file else None
-        self._lane = Lane(self.service, ring) if config.http_fast_lane else None
+        # The lanes answer many requests as one, and have no place for the trace of each.
+        self._lane = Lane(self.service, ring) if config.http_fast_lane and not self._tracing else None
         app = create_app(self.service)
         tls = self._certificates.context if self._certificates else None
         self._http = HttpServer(Guard(app, ring, metrics) if ring else app, self._lane, tls)
         self._grpc: Any = create_server(self.service, ring)
-        plain = config.grpc_fast_lane and not self._certificates
+        plain = config.grpc_fast_lane and not self._certificates and not self._tracing
         self._grpc_lane = GrpcLane(self.service, ring) if plain else None
         self._renewing: asyncio.Task[None] | None = None
 
@@ -146,6 +150,8 @@ class Server:
         await asyncio.gather(self._http.abandon(), self._abandon_grpc())
         if self._cache:
             await self._cache.close()
+        if self._tracing:
+            await asyncio.to_thread(self._tracing.close)
 
     def renew(self) -> None:
         """Take over keys and certificates whose files have changed."""
@@ -233,7 +239,7 @@ def _artifacts(config: ServerConfig) -> ArtifactCache | None:
     return ArtifactCache(config.artifact_dir, strict=config.precompiled) if config.artifact_dir else None
 
 
-def _events(metrics: Metrics, changes: Changes) -> Events:
+def _events(metrics: Metrics, changes: Changes, tracing: Tracing | None) -> Events:
     def on_state(served: ServedModel) -> None:
         metrics.model(served.name, served.version)
         metrics.set_state(served.name, served.version, served.state.value, _STATES)
@@ -244,7 +250,15 @@ def _events(metrics: Metrics, changes: Changes) -> Events:
         changes.announce()
 
     def observer(served: ServedModel) -> Observer:
-        return metrics.model(served.name, served.version).on_batch
+        on_batch = metrics.model(served.name, served.version).on_batch
+        if tracing is None:
+            return on_batch
+
+        def both(record: BatchRecord) -> None:
+            on_batch(record)
+            tracing.on_batch(served.name, served.version, record)
+
+        return both
 
     def on_cache(served: ServedModel) -> Note:
         return metrics.model(served.name, served.version).on_cache

@@ -242,9 +242,9 @@ class Service:
         """Every version of every model with its state, or only those that are ready."""
         return [entry for entry in self._repository.index() if not ready or entry.state == "READY"]
 
-    def track(self, protocol: str, name: str, version: str) -> Admitted:
+    def track(self, protocol: str, name: str, version: str, carrier: Mapping[str, str] | None = None) -> Admitted:
         """Admit, time and count one request, from its first byte to its encoded answer; see `Admission.enter`."""
-        return self.admission.enter(protocol, name, version)
+        return self.admission.enter(protocol, name, version, carrier)
 
     async def infer(self, request: InferRequest, within: float | None = None) -> InferResponse:
         """Answer one request; see `begin`."""

@@ -13,7 +13,7 @@ from tidemill.errors import InvalidArgument, TidemillError
 from tidemill.protocol import rpc
 from tidemill.protocol.status import status_of
 
-__all__ = ["Answer", "Context", "answered", "read_message", "told", "write_message"]
+__all__ = ["Answer", "Context", "answered", "carrier_of", "read_message", "told", "write_message"]
 
 _LOG = logging.getLogger("tidemill.grpc")
 _METHODS = {method.name: method for method in rpc.METHODS}
@@ -21,6 +21,12 @@ _INTERNAL = "internal error; the server's log has the details"
 
 Context: TypeAlias = Any
 Answer: TypeAlias = Callable[[bytes, Context], Awaitable[Any]]
+
+
+def carrier_of(context: Context) -> dict[str, str]:
+    """The metadata of a call that is text."""
+    pairs = context.invocation_metadata() or ()
+    return {name: value for name, value in pairs if isinstance(value, str)}
 
 
 def read_message(method: str, data: bytes) -> Any:

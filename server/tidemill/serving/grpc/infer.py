@@ -8,7 +8,7 @@ from typing import Any
 from tidemill.errors import InvalidArgument
 from tidemill.protocol import rpc
 from tidemill.serving.burst import Burst
-from tidemill.serving.grpc.call import Context, read_message
+from tidemill.serving.grpc.call import Context, carrier_of, read_message
 from tidemill.serving.grpc.kinds import Kinds
 from tidemill.serving.service import Service
 
@@ -37,7 +37,7 @@ class Infer:
         Raises:
             TidemillError: The request is wrong, or cannot be answered.
         """
-        kind = self.kinds.find(data)
+        kind = None if self._service.admission.tracing else self.kinds.find(data)
         if kind is not None:
             waiting = _Waiting()
             self.burst.add(kind, waiting, data, alone=kind.lonely)
@@ -48,9 +48,12 @@ class Infer:
     async def answer_alone(self, data: bytes, context: Context) -> Any:
         """The response message to one request; raises as `answer` does."""
         message = self._parsed(data)
-        with self._service.track("grpc", message.model_name, message.model_version):
+        carrier = carrier_of(context) if self._service.admission.tracing else None
+        with self._service.track("grpc", message.model_name, message.model_version, carrier) as admitted:
             request = rpc.request_from_message(message, self._service.memory.reader())
-            return rpc.response_to_message(await self._service.infer(request, context.time_remaining()))
+            response = await self._service.infer(request, context.time_remaining())
+            admitted.timing = response.timing
+            return rpc.response_to_message(response)
 
     def _parsed(self, data: bytes) -> Any:
         try:

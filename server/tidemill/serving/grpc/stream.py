@@ -10,7 +10,7 @@ from tidemill.errors import InvalidArgument
 from tidemill.protocol import rpc
 from tidemill.protocol.types import InferResponse
 from tidemill.repository.served_generator import ServedGenerator
-from tidemill.serving.grpc.call import Context, read_message, told, write_message
+from tidemill.serving.grpc.call import Context, carrier_of, read_message, told, write_message
 from tidemill.serving.service import Service
 
 __all__ = ["Stream"]
@@ -80,13 +80,16 @@ class Stream:
         await pieces.put(None)
 
     async def _infer(self, message: Any, context: Context) -> AsyncIterator[Any]:
-        with self._service.track("stream", message.model_name, message.model_version) as admitted:
+        carrier = carrier_of(context) if self._service.admission.tracing else None
+        with self._service.track("stream", message.model_name, message.model_version, carrier) as admitted:
             request = rpc.request_from_message(message, self._service.memory.reader())
             if isinstance(admitted.served, ServedGenerator):
                 async for piece in admitted.served.stream(request):
                     yield _written(piece, final="finish_reason" in piece.parameters)
             else:
-                yield _written(await self._service.infer(request, context.time_remaining()), final=True)
+                response = await self._service.infer(request, context.time_remaining())
+                admitted.timing = response.timing
+                yield _written(response, final=True)
 
     def _parsed(self, data: bytes) -> Any:
         try:

@@ -40,7 +40,7 @@ class GenerateStreamRoute(InferRoute):
         call = Call(self._service, name, version, Headers(scope=scope), QueryParams(scope["query_string"]))
         refusal: Response | None = None
         try:
-            with self._service.track("rest", name, version) as admitted:
+            with self._service.track("rest", name, version, call.headers) as admitted:
                 request = GenerateStream().read(await self._body(call, receive), call)
                 assert isinstance(admitted.served, ServedGenerator)
                 await send_events(_events(admitted.served, request), receive, send, done=None)

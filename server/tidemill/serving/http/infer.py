@@ -52,10 +52,11 @@ class InferRoute:
 
     async def _answer(self, call: Call, receive: Receive) -> Response:
         started = time.monotonic()
-        with self._service.track("rest", call.model, call.version):
+        with self._service.track("rest", call.model, call.version, call.headers) as admitted:
             form = self._choose_form(call.headers)
             request = form.read(await self._body(call, receive), call)
             answer = await _while_connected(receive, self._service.infer(request))
+            admitted.timing = answer.timing
             written = form.write(answer, request)
             timing = server_timing(answer, time.monotonic() - started)
             return await _encode(written, call.headers.get("accept-encoding", ""), timing)

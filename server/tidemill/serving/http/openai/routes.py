@@ -79,7 +79,7 @@ class _Face:
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """POST /v1/chat/completions."""
         body = await self._read(ChatRequest, scope, receive)
-        with self._service.track("rest", body.model, "") as admitted:
+        with self._service.track("rest", body.model, "", Headers(scope=scope)) as admitted:
             model = _generator(admitted.served).model
             wanted = [await chat_wanted(body, model)]
             await self._generate(body, admitted.served, (wanted, Chat(model.tokenizer)), (scope, receive, send))
@@ -87,7 +87,7 @@ class _Face:
     async def completion(self, scope: Scope, receive: Receive, send: Send) -> None:
         """POST /v1/completions."""
         body = await self._read(CompletionRequest, scope, receive)
-        with self._service.track("rest", body.model, "") as admitted:
+        with self._service.track("rest", body.model, "", Headers(scope=scope)) as admitted:
             model = _generator(admitted.served).model
             wanted = await completions_wanted(body, model)
             echoes = [model.tokenizer.decode(one.prompt) for one in wanted for _ in range(body.n or 1)]
@@ -97,7 +97,7 @@ class _Face:
     async def embedding(self, scope: Scope, receive: Receive, send: Send) -> None:
         """POST /v1/embeddings."""
         body = await self._read(EmbeddingRequest, scope, receive)
-        with self._service.track("rest", body.model, "") as admitted:
+        with self._service.track("rest", body.model, "", Headers(scope=scope)) as admitted:
             answer = await embed(self._service, admitted.served, body)
             await _json(answer)(scope, receive, send)
 
