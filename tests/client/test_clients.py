@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from tidemill import errors
-from tidemill.client import AsyncGrpcClient, AsyncHttpClient, GrpcClient, HttpClient
+from tidemill.client import AsyncClient, Client
 from tidemill.dtype import DType
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
-CLIENTS = [HttpClient, AsyncHttpClient, GrpcClient, AsyncGrpcClient]
+CLIENTS = [(Client, "http"), (AsyncClient, "http"), (Client, "grpc"), (AsyncClient, "grpc")]
+NAMES = [f"{kind.__name__} {wire}" for kind, wire in CLIENTS]
 
 
 class Caller:
@@ -33,10 +34,10 @@ class Caller:
         return await asyncio.to_thread(function, *arguments, **options)
 
 
-@pytest.fixture(params=CLIENTS, ids=lambda kind: kind.__name__)
+@pytest.fixture(params=CLIENTS, ids=NAMES)
 async def call(request: pytest.FixtureRequest) -> AsyncIterator[Caller]:
-    wire = "http_address" if "Http" in request.param.__name__ else "grpc_address"
-    client = request.param(request.getfixturevalue(wire))
+    kind, wire = request.param
+    client = kind(f"{wire}://{request.getfixturevalue(f'{wire}_address')}")
     caller = Caller(client)
     yield caller
     await caller("aclose" if hasattr(client, "aclose") else "close")
@@ -121,32 +122,32 @@ async def test_timeouts_are_raised_on_time(call: Caller) -> None:
     assert time.monotonic() - start < 1
 
 
-@pytest.mark.parametrize("kind", CLIENTS)
-async def test_a_server_that_is_not_there(kind: type[Any]) -> None:
-    caller = Caller(kind("127.0.0.1:9"))
+@pytest.mark.parametrize(("kind", "wire"), CLIENTS, ids=NAMES)
+async def test_a_server_that_is_not_there(kind: type[Any], wire: str) -> None:
+    caller = Caller(kind(f"{wire}://127.0.0.1:9"))
     assert await caller("server_ready") is False
     with pytest.raises(errors.Unavailable):
         await caller("infer", "echo", {"x": X})
     await caller("aclose" if hasattr(caller.client, "aclose") else "close")
 
 
-@pytest.mark.parametrize(("kind", "wire"), [(HttpClient, "http_address"), (GrpcClient, "grpc_address")])
-def test_threads_share_a_client(kind: type[Any], wire: str, request: pytest.FixtureRequest) -> None:
-    address = f"http://{request.getfixturevalue(wire)}/"
-    with kind(address) as client, ThreadPoolExecutor(16) as pool:
+@pytest.mark.parametrize("wire", ["http", "grpc"])
+def test_threads_share_a_client(wire: str, request: pytest.FixtureRequest) -> None:
+    address = f"{wire}://{request.getfixturevalue(f'{wire}_address')}/"
+    with Client(address) as client, ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda i: client.infer("echo", {"x": [i]})["x"][0], range(100)))
     assert answers == list(range(100))
 
 
 def test_http_connections_are_reused(http_address: str, echo: Any) -> None:
-    with HttpClient(http_address) as client:
+    with Client(http_address) as client:
         for _ in range(20):
             client.infer("echo", {"x": X})
     assert len(echo.peers) == 1
 
 
-@pytest.mark.parametrize(("kind", "wire"), [(AsyncHttpClient, "http_address"), (AsyncGrpcClient, "grpc_address")])
-async def test_async_clients_are_context_managers(kind: type[Any], wire: str, request: pytest.FixtureRequest) -> None:
-    async with kind(request.getfixturevalue(wire)) as client:
+@pytest.mark.parametrize("wire", ["http", "grpc"])
+async def test_async_clients_are_context_managers(wire: str, request: pytest.FixtureRequest) -> None:
+    async with AsyncClient(f"{wire}://{request.getfixturevalue(f'{wire}_address')}") as client:
         answers = await asyncio.gather(*(client.infer("echo", {"x": [i]}) for i in range(20)))
     assert [answer["x"][0] for answer in answers] == list(range(20))

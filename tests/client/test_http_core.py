@@ -10,58 +10,49 @@ import orjson
 import pytest
 
 from tidemill import errors
+from tidemill.client.attempts import NotRun
 from tidemill.client.feed import build_request
-from tidemill.client.http_core import (
-    Reply,
-    base_url,
-    index_call,
-    infer_call,
-    metadata_call,
-    read_index,
-    read_infer,
-    read_metadata,
-    read_ready,
-    ready_call,
-)
+from tidemill.client.http_core import HttpWire, Reply
+
+WIRE = HttpWire()
+read_infer = WIRE.infer(build_request("m", {})).read
+read_metadata = WIRE.metadata("m").read
+read_index = WIRE.index().read
+read_ready = WIRE.ready().read
 
 
 def reply(status: int, content: bytes, **headers: str) -> Reply:
     return Reply(status, headers, content)
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("localhost:8000", "http://localhost:8000"),
-        ("http://localhost:8000/", "http://localhost:8000"),
-        ("https://models.example.org/proxy/", "https://models.example.org/proxy"),
-        ("[::1]:8000", "http://[::1]:8000"),
-    ],
-)
-def test_addresses(given: str, expected: str) -> None:
-    assert base_url(given) == expected
-
-
 def test_paths_quote_names() -> None:
-    assert metadata_call("a b/c", "1").path == "/v2/models/a%20b%2Fc/versions/1"
-    assert metadata_call().path == "/v2"
-    assert ready_call().path == "/v2/health/ready"
-    assert ready_call("m").path == "/v2/models/m/ready"
-    assert index_call().method == "POST"
+    assert WIRE.metadata("a b/c", "1").target == "GET /v2/models/a%20b%2Fc/versions/1"
+    assert WIRE.server_metadata().target == "GET /v2"
+    assert WIRE.ready().target == "GET /v2/health/ready"
+    assert WIRE.ready("m").target == "GET /v2/models/m/ready"
+    assert WIRE.index().target == "POST /v2/repository/index"
 
 
 def test_infer_sends_binary_and_says_where_it_begins() -> None:
-    call = infer_call(build_request("m", {"x": np.ones(2, np.float32)}, outputs=["y"], version="2"))
-    length = int(call.headers["inference-header-content-length"])
-    assert call.path == "/v2/models/m/versions/2/infer"
-    assert call.content[length:] == np.ones(2, np.float32).tobytes()
-    assert json.loads(call.content[:length])["outputs"] == [{"name": "y", "parameters": {"binary_data": True}}]
+    call = WIRE.infer(build_request("m", {"x": np.ones(2, np.float32)}, {"outputs": ["y"], "version": 2}))
+    length = int(call.headers.split("inference-header-content-length: ")[1])
+    content = b"".join(call.parts)
+    assert call.target == "POST /v2/models/m/versions/2/infer"
+    assert content[length:] == np.ones(2, np.float32).tobytes()
+    assert json.loads(content[:length])["outputs"] == [{"name": "y", "parameters": {"binary_data": True}}]
 
 
 def test_infer_without_a_byte_of_data_is_json() -> None:
-    call = infer_call(build_request("m", {"x": np.empty((0, 2))}))
+    call = WIRE.infer(build_request("m", {"x": np.empty((0, 2))}))
     assert "inference-header-content-length" not in call.headers
-    assert json.loads(call.content)["inputs"][0]["parameters"] == {"binary_data_size": 0}
+    assert json.loads(b"".join(call.parts))["inputs"][0]["parameters"] == {"binary_data_size": 0}
+
+
+@pytest.mark.parametrize(("status", "safe"), [(429, True), (502, False), (503, True)])
+def test_a_proxys_error_may_come_after_a_run(status: int, safe: bool) -> None:
+    with pytest.raises(errors.Unavailable) as caught:
+        read_infer(reply(status, b"{}"))
+    assert isinstance(caught.value, NotRun) is safe
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, assert_type
 import numpy as np
 
 from tidemill.bundle import Bundle, StoredBundle, open_bundle
-from tidemill.client import HttpClient
+from tidemill.client import Client
 from tidemill.driver import CPU, Buffer
 from tidemill.dtype import DType
 from tidemill.engine import InferenceSession, Model
@@ -58,7 +58,7 @@ def serve(bundle: Bundle) -> StoredBundle:
 
 def call(url: str) -> Mapping[str, Any]:
     """Ask a server."""
-    with HttpClient(url) as client:
+    with Client(url) as client:
         return client.infer("block", {"x": np.ones((1, 4), np.float32)})
 
 

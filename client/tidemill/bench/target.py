@@ -11,7 +11,7 @@ import httpx
 import orjson
 
 from tidemill.bench.settings import Settings
-from tidemill.client import GrpcClient, HttpClient
+from tidemill.client import Client
 from tidemill.errors import TidemillError
 from tidemill.protocol.status import error_from_http
 from tidemill.protocol.types import Array, ModelMetadata
@@ -25,11 +25,7 @@ class Target:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         headers = dict(settings.headers)
-        self._client: HttpClient | GrpcClient
-        if settings.http_url:
-            self._client = HttpClient(settings.http_url, headers=headers)
-        else:
-            self._client = GrpcClient(settings.grpc_url, metadata=headers)
+        self._client = Client(settings.http_url or settings.grpc_url, headers=headers)
         self._http = httpx.Client(base_url=settings.http_url, headers=headers)
 
     def close(self) -> None:

@@ -1,231 +1,280 @@
-"""HTTP clients, blocking and asyncio: they move the bytes that `http_core` writes and reads."""
+"""The HTTP transports, blocking and asyncio: they keep connections and move the bytes that `http1` names."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import select
+import socket
+import ssl
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Self
+from typing import Any
 
-import httpx
-import numpy.typing as npt
+from tidemill.client.address import Address
+from tidemill.client.attempts import NotRun
+from tidemill.client.call import Call
+from tidemill.client.http1 import Exchange, Steps, format_head
+from tidemill.client.http_core import Reply
+from tidemill.client.settings import Settings
+from tidemill.errors import DeadlineExceeded, TidemillError, Unavailable
 
-from tidemill.client import http_core as core
-from tidemill.client.feed import build_request
-from tidemill.errors import DeadlineExceeded, Unavailable
-from tidemill.protocol.index import ModelIndex
-from tidemill.protocol.types import Array, ModelMetadata, Parameter, ServerMetadata
-
-__all__ = ["AsyncHttpClient", "HttpClient"]
+__all__ = ["AsyncHttpTransport", "HttpTransport"]
 
 _CONNECT_SECONDS = 10.0
-# Compressing tensors costs far more time than it saves on the wire; callers' own headers can ask for it.
-_HEADERS = {"accept-encoding": "identity"}
+_BUSY_READ = (BlockingIOError, ssl.SSLWantReadError)
 
 
-class HttpClient:
-    """A blocking client of one server. Threads may share it; connections are kept and reused.
+class _Pool:
+    """The idle connections of one client; closed with it, also when it is merely dropped."""
 
-    Args:
-        url: The server, for example "localhost:8000" or "https://models.example.org".
-        headers: Sent with every request, for example an API key.
+    def __init__(self, address: Address, settings: Settings) -> None:
+        self.address = address
+        self.tls = settings.tls() if address.is_tls else None
+        self.head = format_head(address.authority, settings.sent())
+        self._idle: deque[socket.socket] = deque()
+        self.close = weakref.finalize(self, _close_all, self._idle)
 
-    Example:
-        >>> with HttpClient("localhost:8000") as client:
-        ...     outputs = client.infer("mlp", {"x": np.zeros((1, 5), np.float32)})
-    """
+    def take(self) -> socket.socket | None:
+        """The connection used last that the server has not closed."""
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return None
+            if not _has_ended(connection):
+                return connection
+            connection.close()
+        return None
 
-    def __init__(self, url: str = "localhost:8000", *, headers: Mapping[str, str] | None = None) -> None:
-        self.url = core.base_url(url)
-        self._http = httpx.Client(base_url=self.url, headers={**_HEADERS, **(headers or {})}, timeout=_timeout(None))
+    def give(self, connection: socket.socket, exchange: Exchange) -> None:
+        """Take a connection back after an answer."""
+        if exchange.reusable and self.close.alive:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
-    def infer(
-        self,
-        model: str,
-        inputs: Mapping[str, npt.ArrayLike],
-        *,
-        version: str = "",
-        outputs: Sequence[str] = (),
-        id: str = "",  # noqa: A002
-        timeout: float | None = None,
-    ) -> dict[str, Array]:
-        """Run a model on one request.
+    def exchange(self, call: Call[Any]) -> Exchange:
+        """One request of this client."""
+        return Exchange(call, self.address.path, self.head)
 
-        Args:
-            model: The served model's name.
-            inputs: Arrays by input name, in any memory layout and byte order. They are sent with the dtype that they
-                have. Text goes as BYTES: `str` as UTF-8, `bytes` as they are; use object arrays where trailing zero
-                bytes matter, for numpy itself drops them from "S" and "U" arrays.
-            version: The version to ask; "" for the newest.
-            outputs: The outputs to return; empty for all.
-            id: An id that shows in the server's logs.
-            timeout: Seconds of silence until the client gives up; the server is told, so that it drops the request
-                too. None waits for as long as it takes.
+    def encrypt(self, connection: socket.socket) -> socket.socket:
+        """Wrap a connection where the address asks for it; the handshake is left to do."""
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.tls is None:
+            return connection
+        return self.tls.wrap_socket(connection, server_hostname=self.address.host, do_handshake_on_connect=False)
 
-        Returns:
-            Arrays by output name. BYTES outputs are object arrays of `bytes`.
 
-        Raises:
-            InvalidArgument: The inputs are no tensors, or the server refuses them.
-            NotFound: The server has no such model or version.
-            Unavailable: The server cannot be reached or is overloaded.
-            DeadlineExceeded: The timeout passed.
-            TidemillError: Any other error of the server, with its text.
-        """
-        request = build_request(
-            model, inputs, version=version, outputs=outputs, request_id=id, parameters=_parameters(timeout)
-        )
-        return core.read_infer(self._send(core.infer_call(request), timeout))
+class HttpTransport:
+    """Blocking; threads may share it."""
 
-    def metadata(self, model: str, version: str = "") -> ModelMetadata:
-        """The model's signature, versions and platform."""
-        return core.read_metadata(self._send(core.metadata_call(model, version)))
+    def __init__(self, address: Address, settings: Settings) -> None:
+        self._pool = _Pool(address, settings)
 
-    def server_metadata(self) -> ServerMetadata:
-        """The server's name, version and extensions."""
-        return core.read_server_metadata(self._send(core.metadata_call()))
-
-    def server_ready(self) -> bool:
-        """Whether the server takes requests; False also if it cannot be reached."""
+    def send(self, call: Call[Any], seconds: float | None) -> Reply:
+        """One attempt, at most so many seconds long."""
+        end = None if seconds is None else time.monotonic() + seconds
+        connection = self._pool.take() or self._connect(seconds)
+        exchange = self._pool.exchange(call)
         try:
-            return core.read_ready(self._send(core.ready_call()))
-        except Unavailable:
-            return False
-
-    def model_ready(self, model: str, version: str = "") -> bool:
-        """Whether the model (or this version of it) takes requests; False also if the server does not know it."""
-        return core.read_ready(self._send(core.ready_call(model, version)))
-
-    def index(self) -> tuple[ModelIndex, ...]:
-        """The model versions that the repository knows, with their states."""
-        return core.read_index(self._send(core.index_call()))
+            with _socket_errors(self._pool.address, seconds):
+                reply = _drive(exchange.steps(), connection, end)
+        except BaseException:
+            connection.close()
+            raise
+        self._pool.give(connection, exchange)
+        return reply
 
     def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
+        """Close the idle connections."""
+        self._pool.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _send(self, call: core.Call, timeout: float | None = None) -> core.Reply:
-        with _httpx_errors(self.url, timeout):
-            try:
-                return self._attempt(call, timeout)
-            except httpx.RemoteProtocolError:
-                # The server closed an idle connection just as it was taken; no call here changes the server's state.
-                return self._attempt(call, timeout)
-
-    def _attempt(self, call: core.Call, timeout: float | None) -> core.Reply:
-        response = self._http.request(
-            call.method, call.path, headers=dict(call.headers), content=call.content, timeout=_timeout(timeout)
-        )
-        return _reply(response)
+    def _connect(self, seconds: float | None) -> socket.socket:
+        address = self._pool.address
+        limit = _CONNECT_SECONDS if seconds is None else min(seconds, _CONNECT_SECONDS)
+        with _connect_errors(address):
+            connection = self._pool.encrypt(socket.create_connection((address.host, address.port), limit))
+            if isinstance(connection, ssl.SSLSocket):
+                with _closed_on_error(connection):
+                    connection.do_handshake()
+            return connection
 
 
-class AsyncHttpClient:
-    """The asyncio client of one server, with the methods and errors of `HttpClient`.
+class AsyncHttpTransport:
+    """For asyncio. Idle connections belong to no loop: a second loop may go on with them."""
 
-    It belongs to the event loop in which it is first used.
-    """
+    def __init__(self, address: Address, settings: Settings) -> None:
+        self._pool = _Pool(address, settings)
 
-    def __init__(self, url: str = "localhost:8000", *, headers: Mapping[str, str] | None = None) -> None:
-        self.url = core.base_url(url)
-        self._http = httpx.AsyncClient(
-            base_url=self.url, headers={**_HEADERS, **(headers or {})}, timeout=_timeout(None)
-        )
+    async def send(self, call: Call[Any], seconds: float | None) -> Reply:
+        """One attempt, at most so many seconds long. A cancelled one closes its connection, which the server sees."""
+        with _socket_errors(self._pool.address, seconds):
+            async with asyncio.timeout(seconds):
+                connection = self._pool.take() or await self._connect()
+                exchange = self._pool.exchange(call)
+                with _closed_on_error(connection):
+                    reply = await _drive_async(exchange.steps(), connection)
+        self._pool.give(connection, exchange)
+        return reply
 
-    async def infer(
-        self,
-        model: str,
-        inputs: Mapping[str, npt.ArrayLike],
-        *,
-        version: str = "",
-        outputs: Sequence[str] = (),
-        id: str = "",  # noqa: A002
-        timeout: float | None = None,
-    ) -> dict[str, Array]:
-        """Run a model on one request; see `HttpClient.infer`."""
-        request = build_request(
-            model, inputs, version=version, outputs=outputs, request_id=id, parameters=_parameters(timeout)
-        )
-        return core.read_infer(await self._send(core.infer_call(request), timeout))
+    async def close(self) -> None:
+        """Close the idle connections."""
+        self._pool.close()
 
-    async def metadata(self, model: str, version: str = "") -> ModelMetadata:
-        """The model's signature, versions and platform."""
-        return core.read_metadata(await self._send(core.metadata_call(model, version)))
+    async def _connect(self) -> socket.socket:
+        address, loop = self._pool.address, asyncio.get_running_loop()
+        with _connect_errors(address):
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+                connection = self._pool.encrypt(await _connect_to_any(found))
+                with _closed_on_error(connection):
+                    await _shake_hands(connection)
+                return connection
 
-    async def server_metadata(self) -> ServerMetadata:
-        """The server's name, version and extensions."""
-        return core.read_server_metadata(await self._send(core.metadata_call()))
 
-    async def server_ready(self) -> bool:
-        """Whether the server takes requests; False also if it cannot be reached."""
+async def _connect_to_any(found: list[Any]) -> socket.socket:
+    errors: list[OSError] = []
+    for family, kind, number, _, place in found:
+        connection = socket.socket(family, kind, number)
+        connection.setblocking(False)
         try:
-            return core.read_ready(await self._send(core.ready_call()))
-        except Unavailable:
-            return False
-
-    async def model_ready(self, model: str, version: str = "") -> bool:
-        """Whether the model (or this version of it) takes requests; False also if the server does not know it."""
-        return core.read_ready(await self._send(core.ready_call(model, version)))
-
-    async def index(self) -> tuple[ModelIndex, ...]:
-        """The model versions that the repository knows, with their states."""
-        return core.read_index(await self._send(core.index_call()))
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def _send(self, call: core.Call, timeout: float | None = None) -> core.Reply:
-        with _httpx_errors(self.url, timeout):
-            async with asyncio.timeout(timeout):
-                try:
-                    return await self._attempt(call, timeout)
-                except httpx.RemoteProtocolError:
-                    return await self._attempt(call, timeout)
-
-    async def _attempt(self, call: core.Call, timeout: float | None) -> core.Reply:
-        response = await self._http.request(
-            call.method, call.path, headers=dict(call.headers), content=call.content, timeout=_timeout(timeout)
-        )
-        return _reply(response)
+            with _closed_on_error(connection):
+                await asyncio.get_running_loop().sock_connect(connection, place)
+            return connection
+        except OSError as error:
+            errors.append(error)
+    raise errors[0] if errors else OSError("the name has no address")
 
 
-def _parameters(timeout: float | None) -> dict[str, Parameter]:
-    return {} if timeout is None else {"timeout": max(1, int(timeout * 1_000_000))}
+async def _shake_hands(connection: socket.socket) -> None:
+    while isinstance(connection, ssl.SSLSocket):
+        try:
+            connection.do_handshake()
+            return
+        except ssl.SSLWantReadError:
+            await _until(connection, writable=False)
+        except ssl.SSLWantWriteError:
+            await _until(connection, writable=True)
 
 
-def _timeout(seconds: float | None) -> httpx.Timeout:
-    connect = _CONNECT_SECONDS if seconds is None else min(seconds, _CONNECT_SECONDS)
-    return httpx.Timeout(seconds, connect=connect)
+def _drive(steps: Steps, connection: socket.socket, end: float | None) -> Reply:
+    try:
+        step = next(steps)
+        while True:
+            connection.settimeout(None if end is None else max(end - time.monotonic(), 1e-6))
+            if isinstance(step, memoryview):
+                step = steps.send(connection.recv_into(step))
+                continue
+            try:
+                for part in step:
+                    connection.sendall(part)
+            except ConnectionError as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(0)
+    except StopIteration as done:
+        reply: Reply = done.value
+        return reply
 
 
-def _reply(response: httpx.Response) -> core.Reply:
-    return core.Reply(response.status_code, response.headers, response.content)
+async def _drive_async(steps: Steps, connection: socket.socket) -> Reply:
+    connection.setblocking(False)
+    try:
+        step = next(steps)
+        while True:
+            if isinstance(step, memoryview):
+                step = steps.send(await _receive(connection, step))
+                continue
+            try:
+                for part in step:
+                    await _send_all(connection, memoryview(part))
+            except ConnectionError as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(0)
+    except StopIteration as done:
+        reply: Reply = done.value
+        return reply
+
+
+async def _receive(connection: socket.socket, view: memoryview) -> int:
+    while True:
+        try:
+            return connection.recv_into(view)
+        except _BUSY_READ:
+            await _until(connection, writable=False)
+        except ssl.SSLWantWriteError:
+            await _until(connection, writable=True)
+
+
+async def _send_all(connection: socket.socket, view: memoryview) -> None:
+    while view:
+        try:
+            view = view[connection.send(view) :]
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            await _until(connection, writable=True)
+        except ssl.SSLWantReadError:
+            await _until(connection, writable=False)
+
+
+async def _until(connection: socket.socket, *, writable: bool) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    watch, forget = (loop.add_writer, loop.remove_writer) if writable else (loop.add_reader, loop.remove_reader)
+    # By number: a loop that is asked about the socket object would keep it.
+    watch(connection.fileno(), _set, ready)
+    try:
+        await ready
+    finally:
+        forget(connection.fileno())
+
+
+def _set(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """Whether something lies to be read although nothing was asked: the end, or an answer to nobody."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _close_all(connections: deque[socket.socket]) -> None:
+    while connections:
+        connections.pop().close()
 
 
 @contextmanager
-def _httpx_errors(url: str, timeout: float | None) -> Iterator[None]:
+def _closed_on_error(connection: socket.socket) -> Iterator[None]:
     try:
         yield
-    except httpx.ConnectTimeout as error:
-        raise Unavailable(f"cannot reach {url}: no connection within its time limit") from error
-    except (TimeoutError, httpx.TimeoutException) as error:
-        raise DeadlineExceeded(f"{url} did not answer within {timeout} s") from error
-    except httpx.TransportError as error:
-        raise Unavailable(f"cannot reach {url}: {error}") from error
+    except BaseException:
+        connection.close()
+        raise
+
+
+@contextmanager
+def _connect_errors(address: Address) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise NotRun(f"cannot reach {address}: no connection within its time limit") from error
+    except (OSError, UnicodeError) as error:
+        raise NotRun(f"cannot reach {address}: {error}") from error
+
+
+@contextmanager
+def _socket_errors(address: Address, seconds: float | None) -> Iterator[None]:
+    try:
+        yield
+    except TidemillError:
+        raise
+    except TimeoutError as error:
+        raise DeadlineExceeded(f"{address} did not answer within {seconds:.3g} s") from error
+    except OSError as error:
+        raise Unavailable(f"lost the connection to {address}: {error}") from error

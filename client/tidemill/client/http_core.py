@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 import orjson
 
+from tidemill.client.attempts import NotRun
+from tidemill.client.call import Call
 from tidemill.errors import InferenceFailed, InvalidArgument, TidemillError
 from tidemill.protocol.index import ModelIndex
 from tidemill.protocol.metadata import parse_index, parse_model_metadata, parse_server_metadata
@@ -16,105 +18,63 @@ from tidemill.protocol.rest import HEADER_LENGTH, format_infer_request, parse_he
 from tidemill.protocol.status import error_from_http
 from tidemill.protocol.types import Array, InferRequest, ModelMetadata, ServerMetadata
 
-__all__ = [
-    "Call",
-    "Reply",
-    "base_url",
-    "index_call",
-    "infer_call",
-    "metadata_call",
-    "read_index",
-    "read_infer",
-    "read_metadata",
-    "read_ready",
-    "read_server_metadata",
-    "ready_call",
-]
+__all__ = ["HttpWire", "Reply"]
 
 # Servers of the protocol differ in how they say it: Triton answers 400, others 404 for unknown models and 503.
 _NOT_READY = (400, 404, 503)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One HTTP request, ready to send."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    content: bytes = b""
+# The server says that it did not take the request; a proxy's 502 or 504 may come after a run.
+_REFUSED = (429, 503)
+_JSON = "content-type: application/json\r\n"
+_BINARY = f"content-type: application/octet-stream\r\n{HEADER_LENGTH.lower()}: "
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One HTTP response; header names are lower case, the body is decompressed."""
+    """One HTTP response; header names are lower case."""
 
     status: int
     headers: Mapping[str, str]
-    content: bytes
+    content: bytes | bytearray
 
 
-def base_url(url: str) -> str:
-    """The server's address with a scheme (http unless given) and without a trailing slash."""
-    return (url if "://" in url else f"http://{url}").rstrip("/")
+class HttpWire:
+    """The questions of the protocol as HTTP requests."""
+
+    def infer(self, request: InferRequest) -> Call[dict[str, Array]]:
+        """`POST /v2/models/NAME[/versions/VERSION]/infer`, all tensors as binary data in both directions."""
+        header_length, parts = format_infer_request(request)
+        path = f"POST {_model_path(request.model_name, request.model_version)}/infer"
+        headers = _JSON if header_length is None else f"{_BINARY}{header_length}\r\n"
+        return Call(path, _read_infer, parts, headers, repeatable=False)
+
+    def metadata(self, model: str, version: str = "") -> Call[ModelMetadata]:
+        """`GET /v2/models/NAME[/versions/VERSION]`."""
+        return Call(f"GET {_model_path(model, version)}", lambda reply: parse_model_metadata(_document(reply)))
+
+    def server_metadata(self) -> Call[ServerMetadata]:
+        """`GET /v2`."""
+        return Call("GET /v2", lambda reply: parse_server_metadata(_document(reply)))
+
+    def ready(self, model: str = "", version: str = "") -> Call[bool]:
+        """`GET /v2/models/NAME[/versions/VERSION]/ready`, or `GET /v2/health/ready` without a model."""
+        path = f"{_model_path(model, version)}/ready" if model else "/v2/health/ready"
+        return Call(f"GET {path}", _read_ready)
+
+    def index(self) -> Call[tuple[ModelIndex, ...]]:
+        """`POST /v2/repository/index`."""
+        return Call("POST /v2/repository/index", lambda reply: parse_index(_document(reply)), [b"{}"], _JSON)
 
 
-def infer_call(request: InferRequest) -> Call:
-    """`POST /v2/models/NAME[/versions/VERSION]/infer`, all tensors as binary data in both directions."""
-    header_length, parts = format_infer_request(request)
-    headers = {"content-type": "application/json"}
-    if header_length is not None:
-        headers = {"content-type": "application/octet-stream", HEADER_LENGTH.lower(): str(header_length)}
-    path = f"{_model_path(request.model_name, request.model_version)}/infer"
-    return Call("POST", path, headers, b"".join(parts))
-
-
-def read_infer(reply: Reply) -> dict[str, Array]:
-    """The outputs by name, or the server's error."""
+def _read_infer(reply: Reply) -> dict[str, Array]:
     _raise_for_status(reply)
     return dict(parse_infer_response(reply.content, _header_length(reply)).outputs)
 
 
-def metadata_call(model: str = "", version: str = "") -> Call:
-    """`GET /v2/models/NAME[/versions/VERSION]`, or `GET /v2` without a model."""
-    return Call("GET", _model_path(model, version) if model else "/v2")
-
-
-def read_metadata(reply: Reply) -> ModelMetadata:
-    """The model's signature, or the server's error."""
-    return parse_model_metadata(_document(reply))
-
-
-def read_server_metadata(reply: Reply) -> ServerMetadata:
-    """The server's name, version and extensions, or its error."""
-    return parse_server_metadata(_document(reply))
-
-
-def ready_call(model: str = "", version: str = "") -> Call:
-    """`GET /v2/models/NAME[/versions/VERSION]/ready`, or `GET /v2/health/ready` without a model."""
-    return Call("GET", f"{_model_path(model, version)}/ready" if model else "/v2/health/ready")
-
-
-def read_ready(reply: Reply) -> bool:
-    """Whether the reply says ready.
-
-    Raises:
-        TidemillError: The server could not say.
-    """
+def _read_ready(reply: Reply) -> bool:
     if reply.status in _NOT_READY:
         return False
     _raise_for_status(reply)
     return True
-
-
-def index_call() -> Call:
-    """`POST /v2/repository/index`."""
-    return Call("POST", "/v2/repository/index", {"content-type": "application/json"}, b"{}")
-
-
-def read_index(reply: Reply) -> tuple[ModelIndex, ...]:
-    """The model versions that the repository knows, or the server's error."""
-    return parse_index(_document(reply))
 
 
 def _model_path(model: str, version: str) -> str:
@@ -148,4 +108,5 @@ def _error(reply: Reply) -> TidemillError:
     except (orjson.JSONDecodeError, KeyError, TypeError):
         # A proxy's page rather than the server's answer: its first words are the best there is.
         text = reply.content[:200].decode(errors="replace").strip()
-    return error_from_http(reply.status, str(text) or f"HTTP status {reply.status} without a text")
+    told = str(text) or f"HTTP status {reply.status} without a text"
+    return NotRun(told) if reply.status in _REFUSED else error_from_http(reply.status, told)

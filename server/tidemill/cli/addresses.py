@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from tidemill.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidemill.client import GrpcClient, HttpClient
+    from tidemill.client import Client
 
 __all__ = ["add_headers", "addresses", "headers", "open_client"]
 
@@ -38,14 +38,14 @@ def addresses(given: Sequence[str], environment: Mapping[str, str] = os.environ)
     return found
 
 
-def open_client(url: str, sent: Mapping[str, str]) -> HttpClient | GrpcClient:
+def open_client(url: str, sent: Mapping[str, str]) -> Client:
     """A client for one address; `sent` goes with every request."""
-    from tidemill.client import GrpcClient, HttpClient
+    from tidemill.client import Client
 
-    (kind, address), *others = addresses([url] if url else []).items()
+    address, *others = addresses([url] if url else []).values()
     if others:
         raise ConfigError(f"{_VARIABLE} holds two addresses; give the one to ask")
-    return HttpClient(address, headers=sent) if kind == "http" else GrpcClient(address, metadata=sent)
+    return Client(address, headers=sent)
 
 
 def add_headers(parser: argparse.ArgumentParser) -> None:

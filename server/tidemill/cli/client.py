@@ -12,7 +12,7 @@ from tidemill.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidemill.cli.pictures import Normalisation
-    from tidemill.client import GrpcClient, HttpClient
+    from tidemill.client import Client
     from tidemill.protocol.types import TensorSpec
 
 __all__ = ["add_arguments", "execute"]
@@ -61,7 +61,7 @@ def execute(args: argparse.Namespace) -> int:
         return action(client, args)
 
 
-def _list(client: HttpClient | GrpcClient, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> int:
     index = client.index()
     rows = [(it.name, it.version or "-", it.state or "not loaded", it.reason) for it in index]
     if args.json:
@@ -75,7 +75,7 @@ def _list(client: HttpClient | GrpcClient, args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(client: HttpClient | GrpcClient, args: argparse.Namespace) -> int:
+def _show(client: Client, args: argparse.Namespace) -> int:
     metadata = client.metadata(args.model, args.version)
     if args.json:
         from tidemill.protocol.metadata import format_model_metadata
@@ -97,7 +97,7 @@ def _example(specs: tuple[TensorSpec, ...]) -> str:
     return " ".join(f"--input {spec.name}={'TEXT' if spec.dtype.name == 'string' else '@FILE'}" for spec in specs)
 
 
-def _infer(client: HttpClient | GrpcClient, args: argparse.Namespace) -> int:
+def _infer(client: Client, args: argparse.Namespace) -> int:
     from tidemill.cli.answers import answer_format, write_answer
     from tidemill.cli.tensor_files import read_inputs
 

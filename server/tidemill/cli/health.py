@@ -71,10 +71,10 @@ def _ask_rest(url: str, timeout: float, tls: ssl.SSLContext) -> str:
 
 def _ask_grpc(address: str) -> str:
     """What is wrong; "" if nothing is."""
-    from tidemill.client import GrpcClient
+    from tidemill.client import Client
     from tidemill.errors import TidemillError
 
-    with GrpcClient(address) as client:
+    with Client(f"grpc://{address}") as client:
         try:
             return "" if client.server_ready() else f"grpc://{address} is not ready"
         except TidemillError as error:
