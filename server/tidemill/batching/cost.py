@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ class CostTable:
         self._rows = np.array(sorted({rows for rows, _ in measured}), np.float64)
         self._seconds = np.array([self._measured_row(measured, length) for length in self._lengths])
         self._columns: dict[tuple[int, int], list[float]] = {}
+        self._grids: dict[int, npt.NDArray[np.float64]] = {}
         self.revision = 0
 
     @property
@@ -58,11 +59,12 @@ class CostTable:
         """What runs of 0 to `most` rows of a length are expected to take."""
         key = length, most
         if key not in self._columns:
-            low, high, share = self._neighbours(length)
-            between = self._seconds[low] * (1 - share) + self._seconds[high] * share
+            low, high, share = _between(self._lengths, length)
+            grid = self._grid(most)
+            between = grid[low] * (1 - share) + grid[high] * share
             if length > self._lengths[-1] > 0:
                 between = between * (length / self._lengths[-1])
-            self._columns[key] = _along(np.arange(most + 1.0), self._rows, between).tolist()
+            self._columns[key] = between.tolist()
         return self._columns[key]
 
     def record(self, rows: int, length: int, seconds: float) -> None:
@@ -71,13 +73,14 @@ class CostTable:
         if abs(ratio - 1) <= _DEADBAND:
             return
         ratio = min(max(ratio, 1 / _OUTLIER), _OUTLIER)
-        low, high, share = self._neighbours(length)
-        left, right, part = _between(self._rows, rows)
+        low, high, share = _between(self._lengths, length)
+        left, right, part = _between(self._rows.tolist(), rows)
         self._seconds *= ratio**_DRIFT
         for index, nearness in ((low, 1 - share), (high, share)):
             for place, weight in ((left, 1 - part), (right, part)):
                 self._seconds[index, place] *= ratio ** (_LEARNING * nearness * weight)
         self._columns.clear()
+        self._grids.clear()
         self.revision += 1
 
     def _measured_row(self, measured: Mapping[tuple[int, int], float], length: int) -> npt.NDArray[np.float64]:
@@ -85,13 +88,17 @@ class CostTable:
         rows, seconds = zip(*known, strict=True)
         return _along(self._rows, np.array(rows, np.float64), np.array(seconds))
 
-    def _neighbours(self, length: int) -> tuple[int, int, float]:
-        return _between(np.array(self._lengths, np.float64), length)
+    def _grid(self, most: int) -> npt.NDArray[np.float64]:
+        """Runs of 0 to `most` rows, of each measured length."""
+        if most not in self._grids:
+            wanted = np.arange(most + 1.0)
+            self._grids[most] = np.array([_along(wanted, self._rows, seconds) for seconds in self._seconds])
+        return self._grids[most]
 
 
-def _between(points: npt.NDArray[np.float64], value: float) -> tuple[int, int, float]:
+def _between(points: Sequence[float], value: float) -> tuple[int, int, float]:
     """The two points around a value, and how far it is from the first to the second; at the ends twice the last."""
-    high = min(bisect_left(points.tolist(), value), len(points) - 1)
+    high = min(bisect_left(points, value), len(points) - 1)
     low = max(high - 1, 0)
     if value >= points[high] or low == high:
         return high, high, 0.0
