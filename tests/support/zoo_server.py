@@ -43,7 +43,7 @@ def serving(repository: Path, *options: str) -> Iterator[dict[str, str]]:
         limit.start()
         try:
             assert server.stdout is not None
-            ready = re.search(r"http://(\S+) and grpc://(\S+)", server.stdout.readline())
+            ready = re.search(r"https?://(\S+) and grpcs?://(\S+)", server.stdout.readline())
             limit.cancel()
             assert ready, f"no ready line within {_LIMIT_SECONDS} s"
             yield {"http": ready[1], "grpc": ready[2], "pid": str(server.pid)}

@@ -73,21 +73,22 @@ class Exchange:
         return [self._head, *parts]
 
     def _read_head(self) -> Generator[memoryview, int, tuple[int, dict[str, str], bytearray]]:
-        found, scratch = bytearray(), bytearray(_FIRST_BYTES)
+        found = bytearray()
         while True:
-            count = yield memoryview(scratch)
-            if not count:
-                raise Unavailable("the server closed the connection without an answer")
-            self.begun = True
-            found += memoryview(scratch)[:count]
-            end = found.find(_END)
-            if end < 0 and len(found) > _LONGEST_HEAD:
-                raise InferenceFailed("the server's answer does not follow HTTP: its head does not end")
-            if end >= 0:
-                status, headers = self._parse_head(found[:end].decode("latin-1"))
-                del found[: end + len(_END)]
-                if status >= 200:
-                    return status, headers, found
+            while (end := found.find(_END)) < 0:
+                if len(found) > _LONGEST_HEAD:
+                    raise InferenceFailed("the server's answer does not follow HTTP: its head does not end")
+                scratch = memoryview(bytearray(_FIRST_BYTES))
+                count = yield scratch
+                if not count:
+                    raise Unavailable("the server closed the connection without an answer")
+                self.begun = True
+                found += scratch[:count]
+            status, headers = self._parse_head(found[:end].decode("latin-1"))
+            del found[: end + len(_END)]
+            # 100 Continue and its like stand before the answer.
+            if status >= 200:
+                return status, headers, found
 
     def _parse_head(self, text: str) -> tuple[int, dict[str, str]]:
         first, *lines = text.split("\r\n")
