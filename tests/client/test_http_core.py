@@ -13,6 +13,7 @@ from tidemill import errors
 from tidemill.client.attempts import NotRun
 from tidemill.client.feed import build_request
 from tidemill.client.http_core import HttpWire, Reply
+from tidemill.client.model import check_inputs, check_outputs
 
 WIRE = HttpWire()
 read_infer = WIRE.infer(build_request("m", {})).read
@@ -46,6 +47,13 @@ def test_infer_without_a_byte_of_data_is_json() -> None:
     call = WIRE.infer(build_request("m", {"x": np.empty((0, 2))}))
     assert "inference-header-content-length" not in call.headers
     assert json.loads(b"".join(call.parts))["inputs"][0]["parameters"] == {"binary_data_size": 0}
+
+
+def test_a_server_that_tells_nothing_of_a_model() -> None:
+    told = read_metadata(reply(200, b'{"name": "m", "versions": null, "platform": "", "inputs": [], "outputs": []}'))
+    assert told.versions == ()
+    assert list(check_inputs(told, {"x": [1.5]})) == ["x"]
+    check_outputs(told, ["y"])
 
 
 @pytest.mark.parametrize(("status", "safe"), [(429, True), (502, False), (503, True)])

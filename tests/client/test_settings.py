@@ -49,10 +49,11 @@ def test_the_environment() -> None:
             "TIDEMILL_API_KEY": "k",
             "TIDEMILL_TIMEOUT": "2.5",
             "TIDEMILL_RETRIES": "0",
+            "TIDEMILL_BINARY": "false",
             "TIDEMILL_CA": "ca.pem",
         }
     )
-    assert found == Settings("http://a:1", api_key="k", timeout=2.5, retries=0, ca="ca.pem")
+    assert found == Settings("http://a:1", api_key="k", timeout=2.5, retries=0, binary=False, ca="ca.pem")
     assert Settings.from_environment({}) == Settings()
     assert "'k'" not in repr(found)
 

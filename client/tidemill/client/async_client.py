@@ -34,7 +34,7 @@ class AsyncClient:
     ) -> None:
         self._settings, address = settle(url, headers, settings)
         self.url = str(address)
-        self._wire = open_wire(address)
+        self._wire = open_wire(address, self._settings)
         self._transport = open_transport(address, self._settings, "Async")
         self._policy = Policy(self._settings.timeout, self._settings.retries, repeatable=True)
         self._once = Policy(self._settings.timeout)

@@ -22,9 +22,10 @@ def settle(url: str, headers: Mapping[str, str] | None, settings: Settings | Non
     return found, parse_address(url or found.url)
 
 
-def open_wire(address: Address) -> Wire:
+def open_wire(address: Address, settings: Settings) -> Wire:
     """How to put questions there."""
-    wire: Wire = _load(address, "_core", "Wire")()
+    kind = _load(address, "_core", "Wire")
+    wire: Wire = kind() if address.is_grpc else kind(settings.binary)
     return wire
 
 

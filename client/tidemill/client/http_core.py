@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -16,7 +16,7 @@ from tidemill.protocol.index import ModelIndex
 from tidemill.protocol.metadata import parse_index, parse_model_metadata, parse_server_metadata
 from tidemill.protocol.rest import HEADER_LENGTH, format_infer_request, parse_header_length, parse_infer_response
 from tidemill.protocol.status import error_from_http
-from tidemill.protocol.types import Array, InferRequest, ModelMetadata, ServerMetadata
+from tidemill.protocol.types import Array, InferRequest, ModelMetadata, RequestedOutput, ServerMetadata
 
 __all__ = ["HttpWire", "Reply"]
 
@@ -38,11 +38,21 @@ class Reply:
 
 
 class HttpWire:
-    """The questions of the protocol as HTTP requests."""
+    """The questions of the protocol as HTTP requests.
+
+    Args:
+        binary: Whether tensors travel as binary data, an extension of Triton's that some servers lack, or as JSON.
+    """
+
+    def __init__(self, binary: bool = True) -> None:
+        self._binary = binary
 
     def infer(self, request: InferRequest) -> Call[dict[str, Array]]:
-        """`POST /v2/models/NAME[/versions/VERSION]/infer`, all tensors as binary data in both directions."""
-        header_length, parts = format_infer_request(request)
+        """`POST /v2/models/NAME[/versions/VERSION]/infer`, all tensors in one form in both directions."""
+        if not self._binary:
+            outputs = tuple(RequestedOutput(output.name) for output in request.outputs)
+            request = replace(request, outputs=outputs)
+        header_length, parts = format_infer_request(request, self._binary)
         path = f"POST {_model_path(request.model_name, request.model_version)}/infer"
         headers = _JSON if header_length is None else f"{_BINARY}{header_length}\r\n"
         return Call(path, _read_infer, parts, headers, repeatable=False)

@@ -24,6 +24,10 @@ def check_inputs(model: ModelMetadata, inputs: Mapping[str, Any]) -> dict[str, A
     sizes: dict[str, tuple[int, str]] = {}
     arrays: dict[str, Array] = {}
     for name, value in inputs.items():
+        if not specs:
+            # KServe, for one, tells no signature unless the model brings it.
+            arrays[name] = as_tensor(name, value)
+            continue
         if name not in specs:
             raise InvalidArgument(f"model {model.name!r} has no input {name!r}; it has {', '.join(map(repr, specs))}")
         arrays[name] = as_tensor(name, value)
@@ -35,7 +39,7 @@ def check_outputs(model: ModelMetadata, names: Sequence[str]) -> None:
     """InvalidArgument if the model has no output of one of the names."""
     known = [spec.name for spec in model.outputs]
     for name in names:
-        if name not in known:
+        if known and name not in known:
             raise InvalidArgument(f"model {model.name!r} has no output {name!r}; it has {', '.join(map(repr, known))}")
 
 

@@ -25,6 +25,7 @@ class Settings:
         headers: Sent with every request, as HTTP headers or gRPC metadata.
         timeout: Seconds for a whole call with its repetitions, where a call gives none; None for no limit.
         retries: How often a call that did not run is repeated, where a call gives no number.
+        binary: Whether tensors travel over HTTP as binary data; MLServer, for one, reads JSON only.
         ca: A PEM file of the authorities to trust instead of the system's; "" for those.
         certificate: A PEM file with the certificate to show, where the server asks for one.
         certificate_key: Its key, if that is a file of its own.
@@ -35,6 +36,7 @@ class Settings:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout: float | None = None
     retries: int = 2
+    binary: bool = True
     ca: str = ""
     certificate: str = ""
     certificate_key: str = ""
@@ -64,6 +66,7 @@ class Settings:
             api_key=read("TIDEMILL_API_KEY", ""),
             timeout=timeout,
             retries=cls.retries if retries is None else int(retries),
+            binary=read("TIDEMILL_BINARY", "true").lower() not in ("false", "0", "no"),
             ca=read("TIDEMILL_CA", ""),
             certificate=read("TIDEMILL_CLIENT_CERTIFICATE", ""),
             certificate_key=read("TIDEMILL_CLIENT_KEY", ""),

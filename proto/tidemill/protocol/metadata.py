@@ -53,8 +53,9 @@ def parse_model_metadata(document: Mapping[str, Any]) -> ModelMetadata:
     try:
         return ModelMetadata(
             name=document["name"],
-            versions=tuple(document.get("versions", ())),
-            platform=document.get("platform", ""),
+            # KServe writes null where it has nothing to say.
+            versions=tuple(document.get("versions") or ()),
+            platform=document.get("platform") or "",
             inputs=tuple(map(_parse_spec, document["inputs"])),
             outputs=tuple(map(_parse_spec, document["outputs"])),
         )
