@@ -30,6 +30,9 @@ class ServerConfig(BaseModel):
     max_inflight: int = Field(
         4096, gt=0, description="Requests in the server at one time; further ones get 503 at once."
     )
+    read_timeout_seconds: float = Field(
+        60.0, gt=0, description="How long a request's head may take over REST, and its body may stand still; then 408."
+    )
     drain_window_seconds: float = Field(
         0.0, ge=0, description="How long to go on serving after SIGTERM, while readiness is already false."
     )

@@ -81,7 +81,8 @@ class Server:
         self._lane = Lane(self.service, ring) if config.http_fast_lane and not self._tracing else None
         app = create_app(self.service)
         tls = self._certificates.context if self._certificates else None
-        self._http = HttpServer(Guard(app, ring, metrics) if ring else app, self._lane, tls)
+        guarded = Guard(app, ring, metrics) if ring else app
+        self._http = HttpServer(guarded, self._lane, tls, config.read_timeout_seconds)
         self._grpc: Any = create_server(self.service, ring)
         plain = config.grpc_fast_lane and not self._certificates and not self._tracing
         self._grpc_lane = GrpcLane(self.service, ring) if plain else None

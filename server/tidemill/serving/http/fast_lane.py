@@ -43,7 +43,7 @@ class FastProtocol(HttpProtocol):
     def on_message_begin(self) -> None:
         """Forget the last request; what only the normal lane needs is made when it is taken."""
         self._between = False
-        self._in_head = True
+        self._in_message = self._in_head = True
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -71,6 +71,7 @@ class FastProtocol(HttpProtocol):
         if not self._receiving:
             super().on_message_complete()
             return
+        self._in_message = False
         self._receiving = False
         if self._request:
             self._request.run(self._answer)

@@ -25,15 +25,19 @@ _KEEP_ALIVE_SECONDS = 75
 class HttpServer(uvicorn.Server):
     """Serves an ASGI application on sockets that are open already."""
 
-    def __init__(self, app: Any, lane: Lane | None = None, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, app: Any, lane: Lane | None = None, tls: ssl.SSLContext | None = None, read_timeout: float = 60.0
+    ) -> None:
         """Set up.
 
         Args:
             app: Answers every request.
             lane: Answers plain infer requests instead; None to leave them to `app`.
             tls: What connections are encrypted with; None for none.
+            read_timeout: Seconds for a whole head, and between two parts of a body.
         """
-        protocol: Any = partial(FastProtocol, lane=lane) if lane else HttpProtocol
+        kind = partial(FastProtocol, lane=lane) if lane else HttpProtocol
+        protocol: Any = partial(kind, read_timeout=read_timeout)
         super().__init__(
             uvicorn.Config(
                 app,
