@@ -15,7 +15,7 @@ __all__ = ["CAUTION", "OVERHEAD", "CostPolicy"]
 
 OVERHEAD = 50e-6
 """Seconds that a run costs beside the model: a hop to a thread and back, joining and answering."""
-CAUTION = 1.03
+CAUTION = 1.05
 """By how much joining must be better, as measurements are not that exact."""
 _WINDOW = 64
 """How many of the waiting are looked at; planning takes time in proportion to this and to the batch size."""
