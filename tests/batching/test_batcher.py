@@ -16,6 +16,7 @@ from tidemill.errors import (
     InvalidArgument,
     QueueFull,
     ShuttingDown,
+    Unavailable,
     UnprocessableInput,
 )
 
@@ -109,6 +110,20 @@ async def test_if_all_are_bad_all_fail_within_bounds(batchers):
 
     assert all(isinstance(answer, UnprocessableInput) for answer in answers)
     assert len(runner.runs) == 2 * 8 - 1
+
+
+async def test_what_is_away_is_not_run_again(batchers):
+    runs = []
+
+    def away(feed, cancel):
+        runs.append(len(feed["x"]))
+        raise Unavailable("the model's process has ended")
+
+    batcher = batchers(away, inline_below=ON_THREADS)
+    answers = await asyncio.gather(*(batcher.infer(rows_of(n), 1) for n in range(4)), return_exceptions=True)
+
+    assert {type(answer) for answer in answers} == {Unavailable}
+    assert runs == [4]
 
 
 async def test_a_model_that_mixes_rows_still_answers_each_request_alone(batchers):
