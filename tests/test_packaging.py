@@ -79,6 +79,11 @@ def test_the_lock_satisfies_what_pyproject_asks_for() -> None:
     assert unmet == []
 
 
+@pytest.mark.parametrize(("extra", "allowed"), [("client", {"orjson"}), ("grpc", {"grpcio", "protobuf"})])
+def test_a_client_brings_little(extra: str, allowed: set[str]) -> None:
+    assert {requirement.name for requirement in _wanted(extra, set())} == allowed
+
+
 @pytest.mark.parametrize(
     ("name", "rest"),
     [

@@ -26,7 +26,8 @@ from tidemill.protocol.status import status_of
 from tidemill.protocol.types import InferRequest, InferResponse, ModelMetadata, ServerMetadata, TensorSpec
 
 SERVER = ServerMetadata("echo", "1", ("binary_tensor_data",))
-MODEL = ModelMetadata("echo", ("1",), "echo", (TensorSpec("x", DType.float32, ("", 3)),), ())
+X_SPEC = TensorSpec("x", DType.float32, ("", 3))
+MODEL = ModelMetadata("echo", ("1",), "echo", (X_SPEC,), (X_SPEC,))
 INDEX = (ModelIndex("echo", "1", "READY"), ModelIndex("cold"))
 
 

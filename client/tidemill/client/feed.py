@@ -48,16 +48,18 @@ class InferOptions(TypedDict, total=False):
     repeatable: bool
 
 
+_OPTIONS = frozenset(InferOptions.__annotations__)
+
+
 def build_policy(options: InferOptions, settings: Settings) -> Policy:
     """What a call allows; the settings say what the options do not.
 
     Raises:
-        ConfigError: The timeout is not above 0, or there is an option of another name.
+        ConfigError: The timeout is not above 0.
+        TypeError: There is an option of another name.
     """
-    unknown = options.keys() - InferOptions.__annotations__.keys()
-    if unknown:
-        known = ", ".join(InferOptions.__annotations__)
-        raise TypeError(f"infer has no option {sorted(unknown)[0]!r}; it has {known}")
+    if unknown := options.keys() - _OPTIONS:
+        raise TypeError(f"infer has no option {sorted(unknown)[0]!r}; it has {', '.join(sorted(_OPTIONS))}")
     timeout = options.get("timeout", settings.timeout)
     if timeout is not None and not timeout > 0:
         raise ConfigError(f"timeout is {timeout}, expected seconds above 0, or None for no limit")

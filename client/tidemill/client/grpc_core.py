@@ -6,8 +6,7 @@ tensor is copied into protobuf's memory and out of it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tidemill.client.call import Call, Part
@@ -28,6 +27,7 @@ _ResponseOf = {method.name: method.response for method in rpc.METHODS}
 # The tags of raw_input_contents = 7 and raw_output_contents = 6, both of bytes (wire type 2).
 _RAW_INPUT = b"\x3a"
 _RAW_OUTPUT = 0x32
+_SMALL_BYTES = 1 << 16
 
 
 class GrpcWire:
@@ -36,7 +36,10 @@ class GrpcWire:
     def infer(self, request: InferRequest) -> Call[dict[str, Array]]:
         """`ModelInfer`, all tensors raw."""
         blobs: list[Part] = []
-        message = rpc.request_to_message(replace(request, inputs={}))
+        head = InferRequest(
+            request.model_name, {}, request.model_version, request.id, request.outputs, request.parameters
+        )
+        message = rpc.request_to_message(head)
         for name, array in request.inputs.items():
             dtype = DType.from_numpy(array.dtype)
             blobs.append(to_bytes(array, dtype, name=f"input {name!r}"))
@@ -67,13 +70,12 @@ class GrpcWire:
 
 
 def _call(name: str, message: Any, read: Callable[[Any], Any]) -> Call[Any]:
-    parse = _ResponseOf[name].FromString
-    return Call(name, lambda answer: read(parse(answer)), [message.SerializeToString()])
+    kind = _ResponseOf[name]
+    return Call(name, lambda answer: read(_message(kind, answer)), [message.SerializeToString()])
 
 
 def _read_infer(answer: bytes) -> dict[str, Array]:
-    raw, rest = _without_raw(memoryview(answer))
-    message = _Response.FromString(rest)
+    raw, message = _parsed(answer)
     if not raw:
         return dict(rpc.response_from_message(message).outputs)
     if len(raw) != len(message.outputs):
@@ -85,6 +87,22 @@ def _read_infer(answer: bytes) -> dict[str, Array]:
         }
     except ValueError as error:
         raise InferenceFailed(f"the server's answer does not follow the protocol: {error}") from error
+
+
+def _message(kind: Any, answer: bytes) -> Any:
+    try:
+        return kind.FromString(answer)
+    except messages.DecodeError as error:
+        raise InferenceFailed(f"the server's answer is no message of protobuf: {error}") from error
+
+
+def _parsed(answer: bytes) -> tuple[Sequence[Part], Any]:
+    if len(answer) < _SMALL_BYTES:
+        # To copy so little costs less than to find out where it lies.
+        message = _message(_Response, answer)
+        return message.raw_output_contents, message
+    raw, rest = _without_raw(memoryview(answer))
+    return raw, _message(_Response, rest)
 
 
 def _without_raw(answer: memoryview) -> tuple[list[memoryview], bytes]:

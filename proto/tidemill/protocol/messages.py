@@ -12,9 +12,10 @@ from typing import Any
 from google.protobuf import json_format, text_format
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-__all__ = ["FILE", "PACKAGE", "POOL", "UnknownField", "from_fields", "from_text", "message_class"]
+__all__ = ["FILE", "PACKAGE", "POOL", "DecodeError", "UnknownField", "from_fields", "from_text", "message_class"]
 
 PACKAGE = "inference"
 FILE = Path(__file__).with_name("inference.binpb")
