@@ -116,15 +116,19 @@ def test_b38_at_sigterm_it_serves_on_then_ends_with_nothing_lost(server: tuple[i
     container, client = server
     answers: list[int] = []
     ready: list[int] = []
+    under_way = threading.Barrier(5)
 
     def ask() -> None:
         with httpx.Client(base_url=client.base_url, timeout=60) as caller:
+            answers.append(caller.post("/v2/models/minilm-text/infer", json=SENTENCE).status_code)
+            under_way.wait(60)
             while len(ready) < 3:
                 answers.append(caller.post("/v2/models/minilm-text/infer", json=SENTENCE).status_code)
 
     callers = [threading.Thread(target=ask) for _ in range(4)]
     for caller in callers:
         caller.start()
+    under_way.wait(60)
     begun = time.monotonic()
     container.signal("TERM")
     while len(ready) < 3:
