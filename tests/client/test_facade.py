@@ -37,5 +37,21 @@ def test_the_import_is_light() -> None:
     program = "import sys, tidemill.client; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    heavy = {"fastapi", "google", "grpc", "httpx", "onnx", "onnxruntime", "pydantic", "safetensors", "starlette"}
+    heavy = {
+        "asyncio",
+        "fastapi",
+        "google",
+        "grpc",
+        "httpx",
+        "onnx",
+        "onnxruntime",
+        "pydantic",
+        "safetensors",
+        "starlette",
+    }
     assert loaded & heavy == set()
+
+
+def test_unknown_names_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'HttpClient'"):
+        _ = tidemill.client.HttpClient
