@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidemill.bench.estimates import Estimate, rank_sum_p, ratio_of
@@ -67,9 +68,14 @@ def _changes(before: Result, after: Result) -> list[Change]:
     found = []
     for figure, (name, more_is_better) in _FIGURES.items():
         ones, others = getattr(before.slices, name), getattr(after.slices, name)
-        if min(len(ones), len(others)) >= _FEWEST and min(ones) > 0:
+        if min(len(ones), len(others)) >= _FEWEST and _mostly_positive(ones):
             ratio = ratio_of(ones, others)
             middle = sorted(ones)[len(ones) // 2]
             p = rank_sum_p(ones, others)
             found.append(Change(before.load, figure, middle, middle * ratio.value, ratio, p, more_is_better))
     return found
+
+
+def _mostly_positive(values: Sequence[float]) -> bool:
+    """Whether medians of the values can be divided by; a slice in which all stood still does not hinder that."""
+    return 4 * sum(value > 0 for value in values) >= 3 * len(values)
