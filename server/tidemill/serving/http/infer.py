@@ -18,7 +18,7 @@ from tidemill.serving.http.errors import error_response
 from tidemill.serving.http.forms import Call, Form, Written
 from tidemill.serving.service import Service
 
-__all__ = ["COMPRESS_FROM", "JOIN_BELOW", "InferRoute", "server_timing"]
+__all__ = ["COMPRESS_FROM", "JOIN_BELOW", "InferRoute", "server_timing", "while_connected"]
 
 _T = TypeVar("_T")
 
@@ -55,7 +55,7 @@ class InferRoute:
         with self._service.track("rest", call.model, call.version, call.headers) as admitted:
             form = self._choose_form(call.headers)
             request = form.read(await self._body(call, receive), call)
-            answer = await _while_connected(receive, self._service.infer(request))
+            answer = await while_connected(receive, self._service.infer(request))
             admitted.timing = answer.timing
             written = form.write(answer, request)
             timing = server_timing(answer, time.monotonic() - started)
@@ -103,7 +103,7 @@ def server_timing(answer: InferResponse, seconds: float) -> str:
     return f"queue;dur={queue:.3f}, infer;dur={run:.3f}, {total}"
 
 
-async def _while_connected(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
     """Do the work as long as the client is there to take the result; Cancelled if it leaves."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(receive())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,6 +21,7 @@ from tidemill.repository.served import ServedModel
 from tidemill.repository.served_generator import ServedGenerator
 from tidemill.serving.http.body import decompress, read_body
 from tidemill.serving.http.events import send_events
+from tidemill.serving.http.infer import while_connected
 from tidemill.serving.http.openai.embeddings import embed
 from tidemill.serving.http.openai.failure import Refused, error_response, explain
 from tidemill.serving.http.openai.paths import OPENAI_PATHS
@@ -117,7 +117,7 @@ class _Face:
                 usage = bool(body.stream_options and body.stream_options.include_usage)
                 await send_events(texts.events(usage=usage), receive, send, done=b"[DONE]")
             else:
-                await _json(await _while_connected(receive, texts.whole()))(scope, receive, send)
+                await _json(await while_connected(receive, texts.whole()))(scope, receive, send)
 
     async def _read(self, form: type[_Body], scope: Scope, receive: Receive) -> _Body:
         limit, headers = self._service.config.max_request_bytes, Headers(scope=scope)
@@ -157,19 +157,6 @@ def _reseeded(request: GenerationRequest, number: int) -> GenerationRequest:
     if seed is None or not number:
         return request
     return replace(request, sampling=replace(request.sampling, seed=(seed + number) % 2**64))
-
-
-async def _while_connected(receive: Receive, work: Awaitable[dict[str, object]]) -> dict[str, object]:
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(receive())
-    try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise Cancelled("the client closed the connection before its answer was ready")
-        return task.result()
-    finally:
-        task.cancel()
-        gone.cancel()
 
 
 def _json(body: dict[str, object]) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class Usage:
         }
 
 
-class Writer:
+class Writer(ABC):
     """How one of the two kinds of answers is written; `kind` and `chunk_kind` name it."""
 
     kind = ""
@@ -65,13 +66,13 @@ class Writer:
         """The first chunk's choice, before anything was generated; None for none."""
         return None
 
+    @abstractmethod
     def choice(self, index: int, piece: Delta) -> dict[str, Any]:
         """A whole answer's choice."""
-        raise NotImplementedError
 
+    @abstractmethod
     def chunks(self, index: int, piece: Delta) -> list[dict[str, Any]]:
         """The choices of the chunks that a piece makes."""
-        raise NotImplementedError
 
     def _piece(self, token: int) -> tuple[str, list[int]]:
         """A token as text, with U+FFFD for what is no whole character, and its bytes."""
