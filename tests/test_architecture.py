@@ -70,8 +70,8 @@ PACKAGES = {
     "yaml": "tidemill.bundle.config tidemill.serving.config",
     "pydantic": (
         "tidemill.bundle.config tidemill.bundle.ensemble_config tidemill.bundle.generation_config "
-        "tidemill.bundle.image_config tidemill.bundle.section tidemill.bundle.sequence_config tidemill.serving.config "
-        "tidemill.serving.http"
+        "tidemill.bundle.image_config tidemill.bundle.pipeline_config tidemill.bundle.section "
+        "tidemill.bundle.sequence_config tidemill.serving.config tidemill.serving.http"
     ),
     "onnx": (
         "tidemill.graph.check tidemill.graph.export tidemill.graph.function tidemill.bundle "

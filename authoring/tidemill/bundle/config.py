@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from tidemill.bundle.ensemble_config import EnsembleConfig, TensorConfig
 from tidemill.bundle.generation_config import GenerationConfig
 from tidemill.bundle.image_config import ImageAdapterConfig
+from tidemill.bundle.pipeline_config import PipelineConfig
 from tidemill.bundle.section import Count as _Count
 from tidemill.bundle.section import CountOrZero as _CountOrZero
 from tidemill.bundle.section import Section as _Section
@@ -220,6 +221,7 @@ class ModelConfig(_Section):
         sequence: What is kept from one request to the next; None if requests have nothing to do with each other.
         ensemble: The served models that this one is made of; None to load an own graph.
         generation: How texts are generated; None for a model that answers once.
+        pipeline: Python code that asks served models; None to load an own graph.
         response_cache: Whether answers are kept for requests that come again.
         adapter: The conversion of inputs; None to take tensors as they are.
         declared: What inputs and outputs are to be; the graph says it by itself.
@@ -247,6 +249,7 @@ class ModelConfig(_Section):
     sequence: SequenceConfig | None = None
     ensemble: EnsembleConfig | None = None
     generation: GenerationConfig | None = None
+    pipeline: PipelineConfig | None = None
     response_cache: ResponseCacheConfig = ResponseCacheConfig()
     adapter: AdapterConfig | None = None
     declared: DeclaredConfig = DeclaredConfig()

@@ -21,6 +21,7 @@ from tidemill.repository.kept_costs import KeptCosts
 from tidemill.repository.labels import read_labels
 from tidemill.repository.loading import open_instance, warm
 from tidemill.repository.memory import Memory
+from tidemill.repository.pipeline import ServedPipeline, load_code
 from tidemill.repository.plan import Plan
 from tidemill.repository.response_cache import Note, ResponseCache
 from tidemill.repository.running import RunningModel
@@ -64,6 +65,7 @@ class BringUp:
         artifacts: Where optimised graphs are kept; None to optimise at every load.
         cache: Where answers are kept; None to keep none.
         owners: Which version has which sequence, by model.
+        allow_code: Whether Python code that lies in repositories is run.
     """
 
     events: Events
@@ -71,6 +73,7 @@ class BringUp:
     artifacts: ArtifactCache | None = None
     cache: ResponseCache | None = None
     owners: dict[str, Owners] = field(default_factory=dict)
+    allow_code: bool = False
 
     async def __call__(
         self, plan: Plan, served: ServedModel, base: ServedModel | None, on_broken: Callable[[str], None], find: Find
@@ -89,7 +92,9 @@ class BringUp:
         """
         started = self.clock()
         try:
-            if isinstance(served, ServedEnsemble):
+            if isinstance(served, ServedPipeline):
+                await self._use_code(plan, served, find)
+            elif isinstance(served, ServedEnsemble):
                 await self._connect(plan, served, find)
             elif isinstance(served, ServedGenerator):
                 await self._open_generator(plan, served)
@@ -107,6 +112,14 @@ class BringUp:
         if plan.fault:
             raise LoadFailed(plan.fault)
         served.connect(plan.config, find, Watchers(self.events.observer(served), self.events.on_step))
+        outputs = [spec.name for spec in served.outputs]
+        served.labels = await asyncio.to_thread(read_labels, plan.config.labels, plan.folder, outputs)
+
+    async def _use_code(self, plan: Plan, served: ServedPipeline, find: Find) -> None:
+        if plan.fault or plan.config.pipeline is None:
+            raise LoadFailed(plan.fault)
+        code = await load_code(plan.config.pipeline, plan.folder, allowed=self.allow_code)
+        served.use(code, plan.config, find, Watchers(self.events.observer(served), self.events.on_step))
         outputs = [spec.name for spec in served.outputs]
         served.labels = await asyncio.to_thread(read_labels, plan.config.labels, plan.folder, outputs)
 

@@ -80,7 +80,7 @@ class ServedEnsemble(ServedModel):
 
     def follow(self) -> None:
         """Be ready while the members are and fit; told whenever one of them may have changed."""
-        if self._ensemble is None or self._state in (ModelState.DRAINING, ModelState.UNAVAILABLE, ModelState.LOADING):
+        if self._find is None or self._state in (ModelState.DRAINING, ModelState.UNAVAILABLE, ModelState.LOADING):
             return
         try:
             self._look()

@@ -9,7 +9,7 @@ from tidemill.repository.source import Source
 
 __all__ = ["ensemble_fault"]
 
-_OF_ENSEMBLES = {"ensemble", "labels", "max_batch_size", "version_policy"}
+_OF_ENSEMBLES = {"ensemble", "labels", "max_batch_size", "pipeline", "version_policy"}
 
 
 def ensemble_fault(source: Source, sources: Mapping[str, Source]) -> str:

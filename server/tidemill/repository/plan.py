@@ -57,7 +57,7 @@ def plans_of(source: Source, sources: Mapping[str, Source]) -> list[Plan]:
     """
     if fault := source.fault or _fault(source, sources):
         return [Plan(source.name, "", source.folder.path, source.config, fault=fault)]
-    if source.config.ensemble:
+    if source.config.ensemble or source.config.pipeline:
         return [Plan(source.name, "1", source.folder.path, source.config, fingerprint=source.fingerprint())]
     if source.config.base is None:
         return _own_plans(source)
@@ -93,7 +93,7 @@ def _own_plans(source: Source) -> list[Plan]:
 
 def _fault(source: Source, sources: Mapping[str, Source]) -> str:
     folder, config = source.folder, source.config
-    if config.ensemble:
+    if config.ensemble or config.pipeline:
         return ensemble_fault(source, sources)
     if config.base is None:
         fault = f"{folder.path} has no version folder (1, 2, ...) with a bundle, and its model.yaml names no base"

@@ -10,6 +10,7 @@ from tidemill.bundle.config import ModelConfig
 from tidemill.repository.bringup import BringUp
 from tidemill.repository.catalogue import Catalogue
 from tidemill.repository.ensemble import ServedEnsemble
+from tidemill.repository.pipeline import ServedPipeline
 from tidemill.repository.plan import Plan, count_wanted, plans_of
 from tidemill.repository.served import ModelState, ServedModel
 from tidemill.repository.served_generator import ServedGenerator
@@ -128,6 +129,8 @@ class Renewal:
 
 
 def _kind(config: ModelConfig) -> type[ServedModel]:
+    if config.pipeline:
+        return ServedPipeline
     if config.generation:
         return ServedGenerator
     return ServedEnsemble if config.ensemble else ServedModel

@@ -60,6 +60,7 @@ class Repository(Catalogue):
         control: RepositoryControl | None = None,
         artifacts: ArtifactCache | None = None,
         cache: ResponseCache | None = None,
+        allow_code: bool = False,
     ) -> Repository:
         """List what the repository folders hold; every model to be served is LOADING until `load_all`.
 
@@ -70,12 +71,13 @@ class Repository(Catalogue):
             control: Which models are loaded when.
             artifacts: Where optimised graphs are kept.
             cache: Where the answers of models are kept that ask for it.
+            allow_code: Whether Python code that lies in the repositories is run.
 
         Raises:
             ConfigError: A path is no repository, two hold the same model, or one to start with is in none.
         """
         control = control or RepositoryControl()
-        repository = cls(places, BringUp(events or Events(), clock, artifacts, cache), control)
+        repository = cls(places, BringUp(events or Events(), clock, artifacts, cache, allow_code=allow_code), control)
         if not repository._mirrors:
             repository._check_start()
         return repository

@@ -43,8 +43,10 @@ class Source:
 
     @property
     def members(self) -> list[str]:
-        """The models that it runs if it is an ensemble."""
+        """The models that it runs if it is an ensemble, or asks if it is a pipeline."""
         ensemble = self.config.ensemble
+        if self.config.pipeline:
+            return list(dict.fromkeys(self.config.pipeline.models))
         return list(dict.fromkeys(step.model for step in ensemble.steps)) if ensemble else []
 
     def fingerprint(self, version: int | None = None) -> tuple[str, Fingerprint]:

@@ -82,6 +82,9 @@ class ServerConfig(BaseModel):
         description="Whether gRPC's port is served by tidemill's own HTTP/2, which answers ModelInfer itself and hands "
         "every other call to grpcio; not with TLS.",
     )
+    allow_code: bool = Field(
+        False, description="Whether pipeline.py files of the repositories are run: they may do what this process may."
+    )
     keys_file: Path | None = Field(
         None, description="A YAML file with the API keys of each group; it is read again when it changes."
     )

@@ -72,6 +72,7 @@ class Server:
             control=_control(config),
             artifacts=_artifacts(config),
             cache=self._cache,
+            allow_code=config.allow_code,
         )
         self.service = Service(repository, metrics, config, changes)
         self.service.admission.tracing = self._tracing
