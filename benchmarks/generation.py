@@ -1,6 +1,6 @@
 """Steps of SmolLM2 beside llama.cpp's on the same file, and continuous batching beside static batches.
 
-    python benchmarks/generation.py --models /tmp/models --rounds 3
+    python benchmarks/generation.py --models models --rounds 3
 
 `--models` is a repository with smollm2-chat and smollm2-int4 (`tidemill build smollm2-chat smollm2-int4`). llama.cpp
 runs in the environment of `make peers PEERS=llamacpp`; without it there are no such rows. Engines take turns; given are

@@ -1,6 +1,6 @@
 """Draws real steps of a generation over time, for docs/generation.md.
 
-python benchmarks/generation_picture.py --model /tmp/models/smollm2-int4 docs/generation.png
+python benchmarks/generation_picture.py --model models/smollm2-int4 docs/generation.png
 """
 
 from __future__ import annotations

@@ -22,6 +22,10 @@ _SECONDS = 1.0
 _LONGEST = 0.1
 """Seconds of a run above which no larger ones are tried: they take in proportion longer."""
 _PASSES = 6
+_CHEAP = 0.01
+"""Seconds of a run that is tried whatever smaller ones say, and several times: beside traffic a single one may take
+many times as long as it should, and would speak against all larger ones."""
+_TRIES = 5
 _WORSE = 1.05
 """By how much more rows must be slower, per row, for still more not to be tried."""
 _GAIN = 0.95
@@ -47,12 +51,14 @@ def measure(
     for rows, length in sorted(((r, n) for r in ROWS for n in lengths), key=lambda size: size[0] * (size[1] or 1)):
         expected = _expected(measured, rows, length)
         late = clock() + 2 * expected > begun + _SECONDS / 2
-        if late or expected > _LONGEST or _has_passed_its_best(measured, rows, length):
+        useless = expected > _CHEAP and _has_passed_its_best(measured, rows, length)
+        if late or expected > _LONGEST or useless:
             continue
         try:
             feed = make_feed(rows, length)
             run(feed)  # the first run of a size allocates
-            measured[rows, length] = _timed(run, feed, clock)
+            tries = _TRIES if expected < _CHEAP else 1
+            measured[rows, length] = min(_timed(run, feed, clock) for _ in range(tries))
         except TidemillError:
             continue
     _repeat(measured, lambda size: _timed(run, make_feed(*size), clock), lambda: clock() - begun)
