@@ -25,7 +25,7 @@ _PASSES = 6
 _CHEAP = 0.01
 """Seconds of a run that is tried whatever smaller ones say, and several times: beside traffic a single one may take
 many times as long as it should, and would speak against all larger ones."""
-_TRIES = 5
+_TRIES = 4
 _WORSE = 1.05
 """By how much more rows must be slower, per row, for still more not to be tried."""
 _GAIN = 0.95
@@ -57,8 +57,9 @@ def measure(
         try:
             feed = make_feed(rows, length)
             run(feed)  # the first run of a size allocates
-            tries = _TRIES if expected < _CHEAP else 1
-            measured[rows, length] = min(_timed(run, feed, clock) for _ in range(tries))
+            seconds = _timed(run, feed, clock)
+            again = _TRIES if seconds < _CHEAP else 0
+            measured[rows, length] = min([seconds, *(_timed(run, feed, clock) for _ in range(again))])
         except TidemillError:
             continue
     _repeat(measured, lambda size: _timed(run, make_feed(*size), clock), lambda: clock() - begun)
