@@ -306,6 +306,7 @@ async def test_generate_and_infer(client: httpx.AsyncClient, oracle: Oracle) -> 
         ({"text_input": "x", "max_tokens": 0}, "max_tokens"),
         ({"text_input": ""}, "no tokens"),
         ({"text_input": "x", "max_tokens": 9999}, "room for 256"),
+        ({"text_input": "x" * 20_000, "max_tokens": 1}, "20000 characters"),
         ({}, "text_input"),
         ({"text_input": ["a", "b"]}, ""),
     ],

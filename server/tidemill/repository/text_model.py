@@ -22,6 +22,8 @@ from tidemill.generation.tokenizer import TextTokenizer
 __all__ = ["TextModel", "open_text_model"]
 
 _CHUNKS = (16, 32, 64, 128, 256, 512, 1024)
+_LONGEST_TOKEN = 64
+"""Characters; no text has tokens that are longer on average."""
 _MEASURED = 64
 """Tokens of the prompt by whose time the chunk is chosen."""
 
@@ -55,8 +57,10 @@ class TextModel:
 
         Raises:
             InvalidArgument: A token is none of the model's.
+            PromptTooLong: The text is so long that it can have no room.
         """
         if isinstance(prompt, str):
+            self._check_length(prompt)
             return self.tokenizer.encode(prompt)
         odd = next((token for token in prompt if not 0 <= token < self.generator.vocabulary), None)
         if odd is not None:
@@ -72,7 +76,18 @@ class TextModel:
         """
         if self.template is None:
             raise Unsupported("the model has no chat template, so it does not talk; ask for a completion instead")
-        return self.tokenizer.encode(self.template.render(messages), special=False)
+        text = self.template.render(messages)
+        self._check_length(text)
+        return self.tokenizer.encode(text, special=False)
+
+    def _check_length(self, text: str) -> None:
+        """Refuse what can have no room before it is read: tokens of megabytes take seconds to find."""
+        most = self.config.capacity * _LONGEST_TOKEN
+        if len(text) > most:
+            raise PromptTooLong(
+                f"the prompt has {len(text)} characters, and this model has room for {self.config.capacity} tokens; "
+                f"more than {most} characters are not looked at"
+            )
 
     def room(self, prompt: Sequence[int], wanted: int | None) -> int:
         """How many tokens may be generated.
