@@ -15,7 +15,7 @@ import yaml
 from chart import CHART, render
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidemill.serving.metrics import Metrics
+from tidemill.serving.metrics import Load, Metrics
 
 RULES = CHART / "rules" / "tidemill.yaml"
 CASES = CHART / "rules" / "tests" / "tidemill.yaml"
@@ -52,7 +52,7 @@ def _exposed() -> dict[str, set[str]]:
     metrics = Metrics()
     metrics.model("mlp", "1")
     metrics.set_state("mlp", "1", "READY", ["READY", "FAILED"])
-    metrics.watch_depth("mlp", "1", lambda: 0)
+    metrics.watch_load("mlp", "1", Load(lambda: 0, lambda: 0, lambda: 0.0))
     families = text_string_to_metric_families(metrics.expose().decode())
     return {sample.name: set(sample.labels) for family in families for sample in family.samples}
 

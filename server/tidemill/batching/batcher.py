@@ -81,6 +81,7 @@ class Batcher:
         self._paces = Paces(options.inline_below)
         self._threads = ThreadPoolExecutor(options.instances, "tidemill-run")
         self._idle = options.instances
+        self._begun: dict[asyncio.Future[None], float] = {}
         self._unfinished: set[asyncio.Future[Any]] = set()
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -93,6 +94,16 @@ class Batcher:
     def queued(self) -> int:
         """Requests that wait for their run."""
         return len(self._queue)
+
+    @property
+    def busy(self) -> int:
+        """Instances that are running now, on threads of their own."""
+        return self._options.instances - self._idle
+
+    @property
+    def longest_run(self) -> float:
+        """Seconds that the oldest run under way has taken by now; 0 if none is."""
+        return self._clock() - min(self._begun.values()) if self._begun else 0.0
 
     async def infer(self, feed: Feed, rows: int, deadline: float | None = None, urgency: Urgency | None = None) -> Feed:
         """Run one request, joined with others where that is possible.
@@ -277,11 +288,13 @@ class Batcher:
     def _run_on_thread(self, run: Run, pace: Pace, loop: asyncio.AbstractEventLoop) -> None:
         self._idle -= 1
         done = loop.run_in_executor(self._threads, run.execute)
+        self._begun[done] = self._clock()
         self._unfinished.add(done)
         done.add_done_callback(partial(self._return, run, pace))
 
     def _return(self, run: Run, pace: Pace, done: asyncio.Future[None]) -> None:
         self._unfinished.discard(done)
+        del self._begun[done]
         self._idle += 1
         self._finish(run, pace, on_loop=False)
         self._dispatch()

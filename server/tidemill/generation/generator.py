@@ -111,6 +111,7 @@ class Generator:
         self._idle = asyncio.Event()
         self._idle.set()
         self._last: StepRecord | None = None
+        self._began: float | None = None
         self._thread = threading.Thread(target=self._run, name="tidemill-generation", daemon=True)
         self._thread.start()
 
@@ -123,6 +124,12 @@ class Generator:
     def last_step(self) -> StepRecord | None:
         """The newest step that was made; None before the first."""
         return self._last
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds that the step under way has taken by now; 0 if none is."""
+        began = self._began
+        return 0.0 if began is None else self._clock() - began
 
     def submit(self, request: GenerationRequest, constraint: Constraint | None = None) -> Stream:
         """Have a text made.
@@ -173,7 +180,9 @@ class Generator:
             self._say_gone()
             step = self._slots.plan()
             if step is not None:
+                self._began = self._clock()
                 self._make(step)
+                self._began = None
             else:
                 # All left before there was a step: that nothing runs any more is told all the same.
                 self._tell(_News(), self._recorded(self._clock(), 0, 0, (0.0, 0.0)))

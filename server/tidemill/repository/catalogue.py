@@ -103,7 +103,9 @@ class Catalogue:
         waiting = [shelf for shelf in self.shelves.values() if shelf.wanted and not next(shelf.ready(), None)]
         lost = (ModelState.FAILED, ModelState.UNAVAILABLE)
         newest = [next(iter(shelf.versions.values())) for shelf in waiting]
-        return "; ".join(served.not_ready_reason() for served in newest if served.state in lost)
+        reasons = [served.not_ready_reason() for served in newest if served.state in lost]
+        stalled = [served for shelf in self.shelves.values() for served in shelf.ready() if served.stalled]
+        return "; ".join([*reasons, *(served.stalled_reason() for served in stalled)])
 
     def index(self) -> list[ModelIndex]:
         """Every version of every model with its state; only the name of one that was never asked for."""
@@ -112,7 +114,7 @@ class Catalogue:
     def _index_of(self, served: ServedModel) -> ModelIndex:
         if not served.version and served.state is ModelState.UNAVAILABLE:
             return ModelIndex(served.name)
-        return ModelIndex(served.name, served.version, _INDEX_STATES[served.state], served.reason)
+        return ModelIndex(served.name, served.version, _INDEX_STATES[served.state], served.reason or served.stalled)
 
     def sources(self) -> dict[str, Source]:
         """What each model is made from."""

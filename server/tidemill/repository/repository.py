@@ -168,6 +168,11 @@ class Repository(Catalogue):
             await self._withdraw(name)
 
     @property
+    def models(self) -> list[ServedModel]:
+        """Every version of every model, those that are on their way out included."""
+        return self._all()
+
+    @property
     def leaving(self) -> list[ServedModel]:
         """The models that were replaced and still answer what they had taken."""
         return self._renewal.leaving

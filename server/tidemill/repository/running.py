@@ -56,6 +56,16 @@ class RunningModel:
         """Requests that wait for a run."""
         return self.batcher.queued
 
+    @property
+    def busy(self) -> int:
+        """Instances that are running now."""
+        return self.batcher.busy
+
+    @property
+    def longest_run(self) -> float:
+        """Seconds that the oldest run under way has taken by now; 0 if none is."""
+        return self.batcher.longest_run
+
     def held(self) -> AbstractContextManager[None]:
         """Keep the model from being let go until the request is answered."""
         return self._hold.held()

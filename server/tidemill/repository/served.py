@@ -43,6 +43,7 @@ class ServedModel:
         version: Its version number as text; "" for a model whose folder is unusable.
         reason: Why the model is not READY, "" if there is nothing to say.
         load_seconds: How long it took to become READY.
+        stalled: What is wrong with a run that does not end, "" if none is; it stays READY, for others may serve.
         labels: The names of an output's classes, by output name.
     """
 
@@ -58,6 +59,7 @@ class ServedModel:
         self.version = version
         self.reason = ""
         self.load_seconds = 0.0
+        self.stalled = ""
         self.labels: Mapping[str, tuple[str, ...]] = {}
         self._state = ModelState.LOADING
         self._on_state = on_state
@@ -115,6 +117,16 @@ class ServedModel:
         return self._running.queued if self._running and self._owned else 0
 
     @property
+    def busy(self) -> int:
+        """Instances that are running now; those of a shared model count where it is owned."""
+        return self._running.busy if self._running and self._owned else 0
+
+    @property
+    def longest_run(self) -> float:
+        """Seconds that the oldest run under way has taken by now; 0 if none is, or another model owns it."""
+        return self._running.longest_run if self._running and self._owned else 0.0
+
+    @property
     def placement(self) -> Mapping[str, int]:
         """How many nodes each provider executes; nothing for a model that another runs, or that is not loaded."""
         return self._running.instance.placement.nodes if self._running and self._owned else {}
@@ -126,6 +138,10 @@ class ServedModel:
         because = f": {self.reason}" if self.reason else ""
         version = f" version {self.version}" if self.version else ""
         return f"model {self.name!r}{version} is {self._state.value}{because}"
+
+    def stalled_reason(self) -> str:
+        """What is wrong with a run that does not end; "" if none is."""
+        return f"model {self.name!r} version {self.version} is stuck: {self.stalled}" if self.stalled else ""
 
     def advance(self, state: ModelState) -> None:
         """Move on to the next state."""

@@ -72,6 +72,16 @@ class ServedGenerator(ServedModel):
         return step.waiting if step else 0
 
     @property
+    def busy(self) -> int:
+        """1 while a step is made."""
+        return int(self.longest_run > 0)
+
+    @property
+    def longest_run(self) -> float:
+        """Seconds that the step under way has taken by now; 0 if none is."""
+        return self._model.generator.step_seconds if self._model else 0.0
+
+    @property
     def placement(self) -> Mapping[str, int]:
         """How many nodes each provider executes."""
         return self._model.instance.placement.nodes if self._model else {}

@@ -33,6 +33,12 @@ class ServerConfig(BaseModel):
     read_timeout_seconds: float = Field(
         60.0, gt=0, description="How long a request's head may take over REST, and its body may stand still; then 408."
     )
+    stuck_after_seconds: float = Field(
+        300.0,
+        ge=0,
+        description="How long a run may take before its model counts as stuck and the server as not "
+        "ready, until it ends; 0 for any time.",
+    )
     drain_window_seconds: float = Field(
         0.0, ge=0, description="How long to go on serving after SIGTERM, while readiness is already false."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
@@ -14,7 +15,7 @@ from tidemill.serving.nv_metrics import format_nv_metrics
 from tidemill.serving.series import Count, Counters, Distribution, Histograms
 from tidemill.serving.statistics import Tally
 
-__all__ = ["PROTOCOLS", "Metrics", "ModelMetrics"]
+__all__ = ["PROTOCOLS", "Load", "Metrics", "ModelMetrics"]
 
 PROTOCOLS = ("rest", "grpc", "stream")
 OK = "ok"
@@ -53,6 +54,20 @@ class Series:
     splitting: Distribution
     padding: Distribution
     rows: Distribution
+
+
+class Load(NamedTuple):
+    """How a model is kept busy at the moment.
+
+    Attributes:
+        depth: How many requests wait.
+        busy: How many instances run.
+        longest: Seconds that the oldest run under way has taken.
+    """
+
+    depth: Callable[[], int]
+    busy: Callable[[], int]
+    longest: Callable[[], float]
 
 
 class ModelMetrics:
@@ -153,6 +168,8 @@ class Metrics:
         self._rows = self._histogram("batch_size", "Rows of a batch, per run.", buckets=_ROWS)
         self._load = self._gauge("model_load_duration_seconds", "From opening the bundle to ready.", *_MODEL)
         self._depth = self._gauge("queue_depth", "Requests that wait for an instance.", *_MODEL)
+        self._busy = self._gauge("instances_busy", "Instances that run now, on threads of their own.", *_MODEL)
+        self._longest = self._gauge("longest_run_seconds", "How long the oldest run under way has taken.", *_MODEL)
         self._nodes = self._gauge("model_nodes", "Nodes that a provider executes.", *_MODEL, "provider")
         self._state = self._gauge("model_state", "1 for the state that the model is in.", *_MODEL, "state")
         self._inflight = self._gauge("inflight_requests", "Requests in the server.")
@@ -175,10 +192,12 @@ class Metrics:
         for provider, count in nodes.items():
             self._nodes.labels(name, version, provider).set(count)
 
-    def watch_depth(self, name: str, version: str, depth: Callable[[], int]) -> None:
-        """Ask `depth` at every scrape."""
-        self._depths[name, version] = depth
-        self._depth.labels(name, version).set_function(depth)
+    def watch_load(self, name: str, version: str, load: Load) -> None:
+        """Ask a model for its load at every scrape."""
+        self._depths[name, version] = load.depth
+        self._depth.labels(name, version).set_function(load.depth)
+        self._busy.labels(name, version).set_function(load.busy)
+        self._longest.labels(name, version).set_function(load.longest)
 
     def watch_inflight(self, inflight: Callable[[], int]) -> None:
         """Ask `inflight` at every scrape."""

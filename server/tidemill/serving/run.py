@@ -29,7 +29,7 @@ from tidemill.serving.http.guard import Guard
 from tidemill.serving.http.server import HttpServer, listen
 from tidemill.serving.keys import KeyRing, with_keys
 from tidemill.serving.logs import configure_logs
-from tidemill.serving.metrics import Metrics
+from tidemill.serving.metrics import Load, Metrics
 from tidemill.serving.service import Service
 from tidemill.serving.tracing import Tracing, open_tracing
 
@@ -252,7 +252,8 @@ def _events(metrics: Metrics, changes: Changes, tracing: Tracing | None) -> Even
         if served.state is ModelState.READY:
             metrics.loaded(served.name, served.version, served.load_seconds)
             metrics.placed(served.name, served.version, served.placement)
-            metrics.watch_depth(served.name, served.version, lambda: served.queued)
+            load = Load(lambda: served.queued, lambda: served.busy, lambda: served.longest_run)
+            metrics.watch_load(served.name, served.version, load)
         changes.announce()
 
     def observer(served: ServedModel) -> Observer:

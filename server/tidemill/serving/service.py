@@ -16,6 +16,7 @@ from tidemill.repository.loading import read_graph
 from tidemill.repository.repository import Repository
 from tidemill.repository.served import ServedModel
 from tidemill.repository.served_generator import ServedGenerator
+from tidemill.repository.watchdog import Watchdog
 from tidemill.serving.admission import Admission, Admitted
 from tidemill.serving.changes import Changes
 from tidemill.serving.config import ServerConfig
@@ -79,15 +80,18 @@ class Service:
         self._loaded = False
         self._draining = False
         self.admission = Admission(repository, metrics, config.max_inflight, clock)
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         metrics.watch_inflight(lambda: self.admission.inflight)
 
     async def load(self) -> None:
         """Load and warm every model; those that fail are not ready and say why."""
+        if limit := self.config.stuck_after_seconds:
+            watchdog = Watchdog(lambda: self._repository.models, limit, self.changes.announce)
+            self._watching.append(asyncio.create_task(watchdog.watch()))
         await self._repository.load_all()
         self._loaded = True
         if self.config.effective_model_control == "poll":
-            self._watching = asyncio.create_task(self._repository.watch())
+            self._watching.append(asyncio.create_task(self._repository.watch()))
         self.changes.announce()
 
     def drain(self) -> None:
@@ -98,8 +102,8 @@ class Service:
     def refuse(self) -> None:
         """Refuse new requests; those in flight go on."""
         self.admission.refusing = True
-        if self._watching:
-            self._watching.cancel()
+        for task in self._watching:
+            task.cancel()
         self.changes.announce()
 
     def close(self) -> None:
@@ -229,10 +233,9 @@ class Service:
             NotFound: There is no such model or version.
         """
         try:
-            self._repository.get(name, version)
+            return self._repository.get(name, version).stalled_reason()
         except ModelNotReady as error:
             return str(error)
-        return ""
 
     def model_names(self) -> list[str]:
         """The names of all models, ready or not."""
