@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tidemill.serving.metrics import Load, Metrics
 
 _PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
-_ROW = re.compile(r"^\| (?P<names>`[a-z_`, ]+`) \| (?P<labels>[a-z, ]*)\|", re.MULTILINE)
+_ROW = re.compile(r"^\| (?P<names>`(?:tidemill|nv)_[a-z_`, ]+`) \| (?P<labels>[a-z, ]*)\|", re.MULTILINE)
 _OWN = frozenset(("le",))
 """Every histogram has it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from tidemill.protocol import messages, rpc
 
 __all__ = ["Ask", "Told", "asking", "body", "message"]
 
-_WIRE = {"float32": "FP32", "int64": "INT64"}
+_WIRE = {"float32": "FP32", "float64": "FP64", "int64": "INT64"}
 
 
 class Told(NamedTuple):
@@ -32,16 +32,19 @@ Ask = Callable[..., Awaitable[Told]]
 
 
 @asynccontextmanager
-async def asking(face: str, server: Any) -> AsyncIterator[Ask]:
-    """Asks a server over "rest" or "grpc"; each concurrent REST question has a connection of its own."""
+async def asking(face: str, server: Any, headers: Mapping[str, str] | None = None) -> AsyncIterator[Ask]:
+    """Asks a server over "rest" or "grpc"; each concurrent REST question has a connection of its own.
+
+    The headers, or metadata, go with every question.
+    """
     if face == "rest":
         limits = httpx.Limits(max_connections=None)
         base = f"http://127.0.0.1:{server.http_port}"
-        async with httpx.AsyncClient(base_url=base, timeout=60, limits=limits) as client:
+        async with httpx.AsyncClient(base_url=base, timeout=60, limits=limits, headers=headers) as client:
             yield _over_rest(client)
     else:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
-            yield _over_grpc(channel)
+            yield _over_grpc(channel, tuple((headers or {}).items()))
 
 
 def body(x: Any, identifier: str = "", outputs: tuple[str, ...] = (), **parameters: Any) -> dict[str, Any]:
@@ -77,7 +80,7 @@ def _over_rest(client: httpx.AsyncClient) -> Ask:
     return ask
 
 
-def _over_grpc(channel: Any) -> Ask:
+def _over_grpc(channel: Any, metadata: tuple[tuple[str, str], ...]) -> Ask:
     method = channel.unary_unary(
         rpc.method_path("ModelInfer"),
         request_serializer=lambda given: given.SerializeToString(),
@@ -86,7 +89,7 @@ def _over_grpc(channel: Any) -> Ask:
 
     async def ask(model: str, x: Any, **more: Any) -> Told:
         try:
-            answer = await method(message(model, x, more.pop("id", ""), **more), timeout=60)
+            answer = await method(message(model, x, more.pop("id", ""), **more), timeout=60, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             return Told(error.code().name, {}, fault=str(error.details()))
         arrays = {

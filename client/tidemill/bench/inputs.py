@@ -96,6 +96,18 @@ class Generator:
         sizes = {name: one.draw(rng) for name, one in self._dims.values()}
         return {spec.name: self._array(spec, self._shape(spec, sizes), rng) for spec in self._specs}
 
+    def of_shapes(self, shapes: Mapping[str, Sequence[int]], rng: np.random.Generator) -> dict[str, Array]:
+        """Arrays of given shapes by input name; inputs that are not named are left out.
+
+        Raises:
+            ConfigError: The model has no input of a name.
+        """
+        known = {spec.name: spec for spec in self._specs}
+        for name in shapes:
+            if name not in known:
+                raise ConfigError(f"the recording has an input {name!r}; the model takes {', '.join(known)}")
+        return {name: self._array(known[name], list(shape), rng) for name, shape in shapes.items()}
+
     def requests(self, seed: int, count: int) -> list[dict[str, Array]]:
         """So many requests of a seed."""
         rng = np.random.default_rng(seed)

@@ -14,7 +14,7 @@ from tidemill.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidemill.bench import Load, Report, Settings
-    from tidemill.protocol.types import Array
+    from tidemill.protocol.types import Array, TensorSpec
 
 __all__ = ["add_arguments", "execute"]
 
@@ -53,6 +53,10 @@ def _add_data(group: Any) -> None:
     group.add_argument(
         *("--data", "-d"), action="append", default=[], type=Path, metavar="FILE", help="recorded inputs instead"
     )
+    group.add_argument(
+        "--replay", metavar="FILE|URL", help="send what a server has recorded (its /v2/requests) again, at its times"
+    )
+    group.add_argument("--speed", type=float, default=1.0, metavar="N", help="of --replay: 2 for twice as fast (1)")
     group.add_argument("--texts", action="store_true", help="measure how texts are made, token by token (OpenAI's API)")
     group.add_argument("--tokens", default="16:128", metavar="SIZE", help="of an answer, with --texts (16:128)")
     group.add_argument("--seed", type=int, default=0, help="of data and arrivals (0)")
@@ -81,6 +85,8 @@ def execute(args: argparse.Namespace) -> int:
         return _compare(*args.compare)
     if args.texts:
         return _texts(args)
+    if args.replay:
+        return _replay(args)
     from tidemill.bench import Windows, bench
     from tidemill.bench.progress import watching
     from tidemill.bench.table import report_table
@@ -99,11 +105,11 @@ def execute(args: argparse.Namespace) -> int:
 def _settings(args: argparse.Namespace, windows: Any) -> Settings:
     from tidemill.bench import Settings
 
-    if not args.model:
+    if not (args.model or args.replay):
         raise ConfigError("name the model: tidemill bench --model NAME; tidemill client ls shows which there are")
     found = addresses(args.url)
     return Settings(
-        model=args.model,
+        model=args.model or "",
         version=args.version,
         http_url=found.get("http", ""),
         grpc_url=found.get("grpc", ""),
@@ -142,6 +148,43 @@ def _texts(args: argparse.Namespace) -> int:
         document = {"model": settings.model, "texts": [report.to_document() for report in reports]}
         args.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return 0
+
+
+def _replay(args: argparse.Namespace) -> int:
+    from tidemill.bench.replay import read_recording, replay, replay_table
+    from tidemill.bench.target import Target
+
+    settings = _settings(args, None)
+    recorded = [one for one in read_recording(_recording(args)) if args.model in (None, one.model)]
+    if not recorded:
+        raise ConfigError(f"the recording holds no request for the model {args.model!r}")
+
+    def signature(model: str, version: str) -> Sequence[TensorSpec]:
+        with Target(replace(settings, model=model, version=version)) as target:
+            return target.signature().inputs
+
+    wire = args.wire or ("binary" if settings.http_url else "grpc")
+    results = replay(settings, recorded, signature, wire, args.speed)
+    print(replay_table(results))
+    if args.json:
+        document = {"replay": [result.to_document() for result in results]}
+        args.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(result.replayed_ms for result in results) else 1
+
+
+def _recording(args: argparse.Namespace) -> Any:
+    """What a server tells of its last requests, or a file that holds it."""
+    import httpx
+
+    source = str(args.replay)
+    try:
+        if source.startswith(("http://", "https://")):
+            return httpx.get(f"{source.rstrip('/')}/v2/requests", headers=headers(args)).raise_for_status().json()
+        return json.loads(Path(source).read_text(encoding="utf-8"))
+    except (OSError, httpx.HTTPError) as error:
+        raise ConfigError(f"cannot read {source}: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{source} is no recording of /v2/requests: {error}") from error
 
 
 def _loads(args: argparse.Namespace, settings: Settings) -> list[Load]:

@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from tidemill.errors import NotFound, QueueFull, ShuttingDown, TidemillError
-from tidemill.protocol.types import Timing
+from tidemill.protocol.types import InferRequest, Timing
 from tidemill.repository.repository import Repository
 from tidemill.repository.served import ServedModel
 from tidemill.serving.metrics import OK, Metrics, ModelMetrics
-from tidemill.serving.tracing import RequestSeen, Tracing
+from tidemill.serving.request_id import HEADER, read_request_id
+from tidemill.serving.seen import RequestSeen, Watcher, shapes_of
 
 __all__ = ["Admission", "Admitted"]
+
+_INTERNAL = "internal"
 
 
 class Admission:
@@ -23,7 +26,8 @@ class Admission:
         inflight: Requests that are inside.
         refusing: Whether nobody is let in any more.
         clock: Seconds.
-        tracing: Is told of every request that is over; None for nobody.
+        watchers: Are told of every request that is over.
+        apart: Whether they have to be told of each by itself, so that none are answered as one.
     """
 
     def __init__(self, repository: Repository, metrics: Metrics, limit: int, clock: Callable[[], float]) -> None:
@@ -38,7 +42,8 @@ class Admission:
         self.inflight = 0
         self.refusing = False
         self.clock = clock
-        self.tracing: Tracing | None = None
+        self.watchers: tuple[Watcher, ...] = ()
+        self.apart = False
         self._repository = repository
         self._metrics = metrics
         self._limit = limit
@@ -50,7 +55,7 @@ class Admission:
             protocol: "rest", "grpc" or "stream".
             name: The model asked for, which need not exist.
             version: The version asked for; "" for the newest.
-            carrier: The caller's headers, among which is the trace that the request belongs to; None for none.
+            carrier: The caller's headers, among which are its id and the trace that it belongs to; None for none.
 
         Raises:
             ShuttingDown: The server no longer takes requests.
@@ -111,11 +116,23 @@ class Admitted:
         started: When it came, in the server's clock.
         metrics: Where it is counted.
         served: The model that it found; None if it found none.
-        carrier: The caller's headers, where requests leave traces.
+        carrier: The caller's headers, if they are at hand.
+        request: What was asked, once it is read.
+        request_id: The id that its caller gave it, where the headers are not at hand.
         timing: Where its time went, once that is known.
     """
 
-    __slots__ = ("_admission", "_protocol", "carrier", "metrics", "served", "started", "timing")
+    __slots__ = (
+        "_admission",
+        "_protocol",
+        "carrier",
+        "metrics",
+        "request",
+        "request_id",
+        "served",
+        "started",
+        "timing",
+    )
 
     def __init__(self, admission: Admission, protocol: str, metrics: ModelMetrics) -> None:
         self._admission = admission
@@ -123,6 +140,8 @@ class Admitted:
         self.metrics = metrics
         self.served: ServedModel | None = None
         self.carrier: Mapping[str, str] | None = None
+        self.request: InferRequest | None = None
+        self.request_id = ""
         self.timing: Timing | None = None
         self.started = admission.clock()
 
@@ -135,23 +154,32 @@ class Admitted:
         """Count it, as answered or as failed with `error`."""
         self._admission.inflight -= 1
         code = OK if error is None else _code(error)
-        self.metrics.on_request(self._protocol, code, self.seconds)
-        if self._admission.tracing:
-            self._admission.tracing.on_request(self._seen(code, "" if error is None else str(error)))
+        seconds = self.seconds
+        self.metrics.on_request(self._protocol, code, seconds)
+        if self._admission.watchers:
+            seen = self._seen(code, seconds, "" if error is None or code == _INTERNAL else str(error))
+            for watcher in self._admission.watchers:
+                watcher(seen)
 
-    def _seen(self, code: str, reason: str) -> RequestSeen:
-        served = self.served
+    def _seen(self, code: str, seconds: float, reason: str) -> RequestSeen:
+        served, request = self.served, self.request
         return RequestSeen(
             model=served.name if served else "",
             version=served.version if served else "",
             protocol=self._protocol,
             carrier=self.carrier or {},
             started=self.started,
-            seconds=self.seconds,
+            seconds=seconds,
             code=code,
-            reason=reason if code != "internal" else "",
+            reason=reason,
             timing=self.timing,
+            shapes=shapes_of(request.inputs) if request else (),
+            request_id=self._request_id(),
         )
+
+    def _request_id(self) -> str:
+        shown = self.carrier.get(HEADER) if self.carrier else None
+        return self.request_id or read_request_id(shown) or read_request_id(self.request.id if self.request else "")
 
     def __enter__(self) -> Admitted:
         return self
@@ -163,4 +191,4 @@ class Admitted:
 def _code(error: BaseException) -> str:
     if isinstance(error, TidemillError):
         return error.code
-    return "cancelled" if isinstance(error, asyncio.CancelledError) else "internal"
+    return "cancelled" if isinstance(error, asyncio.CancelledError) else _INTERNAL

@@ -17,7 +17,8 @@ from tidemill.protocol.alike import Alike, Bodies
 from tidemill.protocol.bounded import Bounded
 from tidemill.protocol.types import InferResponse
 from tidemill.repository.served import ServedModel
-from tidemill.serving.metrics import ModelMetrics
+from tidemill.serving.metrics import OK, ModelMetrics
+from tidemill.serving.seen import RequestSeen, Shape, shapes_of
 from tidemill.serving.service import Service
 
 __all__ = ["Burst", "Caller", "Kind", "Member"]
@@ -71,6 +72,7 @@ class _Way(NamedTuple):
         room: How many requests one run takes.
         names: The outputs that they want.
         metrics: Where they are counted.
+        shapes: The inputs of one request.
     """
 
     served: ServedModel
@@ -80,6 +82,7 @@ class _Way(NamedTuple):
     room: int
     names: Sequence[str]
     metrics: ModelMetrics
+    shapes: tuple[Shape, ...]
 
 
 class _Group(NamedTuple):
@@ -162,7 +165,7 @@ class Burst:
 
     def _way(self, kind: Kind) -> _Way | None:
         """None if the requests have to be started as others are, and something may have to be told of single ones."""
-        if self._service.traces.active:
+        if self._service.traces.active or self._service.admission.apart:
             return None
         request = kind.alike.request
         try:
@@ -182,7 +185,8 @@ class Burst:
         names = [output.name for output in request.outputs] or running.output_names
         metrics = self._service.metrics.model(served.name, served.version)
         values = sum(array.size for array in request.inputs.values())
-        way = _Way(served, running.batcher, rows, values, running.room(rows), names, metrics)
+        shapes = shapes_of(request.inputs)
+        way = _Way(served, running.batcher, rows, values, running.room(rows), names, metrics, shapes)
         if way.room:
             self._ways.put(kind, way)
         return way if way.room else None
@@ -211,6 +215,10 @@ class Burst:
         # The answers are on their way: what is counted now keeps nobody waiting.
         way.batcher.note(run, rows, (began - since,) * count)
         way.metrics.on_requests(kind.protocol, seconds, count)
+        if recorder := self._service.recorder:
+            model = way.served
+            seen = RequestSeen(model.name, model.version, kind.protocol, {}, since, seconds, OK, shapes=way.shapes)
+            recorder.on_burst(seen, run.seconds, rows, count)
         return True
 
 

@@ -109,6 +109,14 @@ class ServerConfig(BaseModel):
     trace_sampling: float = Field(
         1.0, ge=0, le=1, description="The share of requests that leave a trace, where the caller has not decided it."
     )
+    recorded_requests: int = Field(
+        1000,
+        ge=0,
+        description="How many of the last requests /v2/requests tells of: their shapes and times, no values.",
+    )
+    request_log: Literal["none", "failed", "all"] = Field(
+        "none", description="Which requests leave a line in the log. With all, requests take the normal lanes."
+    )
     console: bool = Field(True, description="Whether the page at / shows the models and how they fare.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level logged.")
     log_format: Literal["text", "json"] = Field("text", description="One line of text or one JSON object an event.")

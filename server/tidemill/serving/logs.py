@@ -8,10 +8,22 @@ import sys
 import time
 from typing import Any
 
+from tidemill.serving.request_id import CURRENT
+
 __all__ = ["configure_logs"]
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_REQUEST = "request_id"
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
+
+
+class TextFormatter(logging.Formatter):
+    """Writes a record as a line of text, with the id of the request that it is about."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the library's name)
+        """The line before any traceback."""
+        line, name = super().formatMessage(record), _request_of(record)
+        return f"{line} [request {name}]" if name else line
 
 
 class JsonFormatter(logging.Formatter):
@@ -25,10 +37,16 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if name := _request_of(record):
+            event[_REQUEST] = name
         event |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)
         return json.dumps(event, default=str, ensure_ascii=False)
+
+
+def _request_of(record: logging.LogRecord) -> str:
+    return str(getattr(record, _REQUEST, "")) or CURRENT.get()
 
 
 def configure_logs(level: str, style: str) -> None:
@@ -39,7 +57,7 @@ def configure_logs(level: str, style: str) -> None:
         style: "text" or "json".
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if style == "json" else logging.Formatter(_TEXT))
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter(_TEXT))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

@@ -26,10 +26,12 @@ from tidemill.serving.grpc.server import bind, create_server
 from tidemill.serving.http.app import create_app
 from tidemill.serving.http.fast_request import Lane
 from tidemill.serving.http.guard import Guard
+from tidemill.serving.http.request_ids import RequestIds
 from tidemill.serving.http.server import HttpServer, listen
 from tidemill.serving.keys import KeyRing, with_keys
 from tidemill.serving.logs import configure_logs
 from tidemill.serving.metrics import Load, Metrics
+from tidemill.serving.request_log import RequestLog
 from tidemill.serving.service import Service
 from tidemill.serving.tracing import Tracing, open_tracing
 
@@ -75,20 +77,29 @@ class Server:
             allow_code=config.allow_code,
         )
         self.service = Service(repository, metrics, config, changes)
-        self.service.admission.tracing = self._tracing
+        self._set_watchers()
+        apart = self.service.admission.apart
         self.http_port = 0
         self.grpc_port = 0
         ring = self._ring if config.keys_file else None
         # The lanes answer many requests as one, and have no place for the trace of each.
-        self._lane = Lane(self.service, ring) if config.http_fast_lane and not self._tracing else None
+        self._lane = Lane(self.service, ring) if config.http_fast_lane and not apart else None
         app = create_app(self.service)
         tls = self._certificates.context if self._certificates else None
         guarded = Guard(app, ring, metrics) if ring else app
-        self._http = HttpServer(guarded, self._lane, tls, config.read_timeout_seconds)
+        self._http = HttpServer(RequestIds(guarded), self._lane, tls, config.read_timeout_seconds)
         self._grpc: Any = create_server(self.service, ring)
-        plain = config.grpc_fast_lane and not self._certificates and not self._tracing
+        plain = config.grpc_fast_lane and not self._certificates and not apart
         self._grpc_lane = GrpcLane(self.service, ring) if plain else None
         self._renewing: asyncio.Task[None] | None = None
+
+    def _set_watchers(self) -> None:
+        service, wanted = self.service, self.config.request_log
+        log = [RequestLog(failed_only=wanted == "failed")] if wanted != "none" else []
+        recorder = [service.recorder.on_request] if service.recorder else []
+        tracing = [self._tracing.on_request] if self._tracing else []
+        service.admission.watchers = (*log, *recorder, *tracing)
+        service.admission.apart = bool(self._tracing) or wanted == "all"
 
     async def start(self) -> None:
         """Listen on both ports; the server is live and not ready.

@@ -23,6 +23,7 @@ from tidemill.serving.config import ServerConfig
 from tidemill.serving.control import Control
 from tidemill.serving.log_settings import LogSettings
 from tidemill.serving.metrics import Metrics
+from tidemill.serving.recorder import Recorder
 from tidemill.serving.shared_memory import SharedMemory
 from tidemill.serving.trace_settings import TraceSettings
 from tidemill.serving.underway import Underway
@@ -57,6 +58,7 @@ class Service:
         traces: Which requests leave a trace.
         logs: What the log holds.
         admission: Who is in the server.
+        recorder: Keeps what the last requests looked like; None if nobody wants to know.
         changes: Announces when `ready`, `refusing` or a model's state may have changed.
     """
 
@@ -80,6 +82,8 @@ class Service:
         self._loaded = False
         self._draining = False
         self.admission = Admission(repository, metrics, config.max_inflight, clock)
+        size = config.recorded_requests
+        self.recorder = Recorder(size, clock) if size else None
         self._watching: list[asyncio.Task[None]] = []
         metrics.watch_inflight(lambda: self.admission.inflight)
 

@@ -16,51 +16,24 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemill.batching.record import BatchRecord
 from tidemill.errors import ConfigError
 from tidemill.protocol.types import Timing
 from tidemill.serving.config import ServerConfig
+from tidemill.serving.seen import RequestSeen
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import SpanContext
 
-__all__ = ["RequestSeen", "Tracing", "open_tracing"]
+__all__ = ["Tracing", "open_tracing"]
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _BATCHES = 1024
 """Batches that requests can be linked to; each is told of before its requests are answered."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestSeen:
-    """One request that is over.
-
-    Attributes:
-        model: The model's name; "" if none was found.
-        version: Its version.
-        protocol: "rest", "grpc" or "stream".
-        carrier: The caller's `traceparent` and `tracestate`, if it sent them.
-        started: When it came, in the server's clock, in seconds.
-        seconds: How long it was here.
-        code: "ok", or the error's code.
-        reason: What the caller was told; "" for nothing.
-        timing: Where the time went; None if it never ran.
-    """
-
-    model: str
-    version: str
-    protocol: str
-    carrier: Mapping[str, str]
-    started: float
-    seconds: float
-    code: str
-    reason: str = ""
-    timing: Timing | None = None
 
 
 class Tracing:

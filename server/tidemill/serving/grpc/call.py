@@ -12,12 +12,12 @@ from google.protobuf.message import DecodeError
 from tidemill.errors import InvalidArgument, TidemillError
 from tidemill.protocol import rpc
 from tidemill.protocol.status import status_of
+from tidemill.serving.request_id import CURRENT, HEADER, read_request_id, tell_unexpected
 
 __all__ = ["Answer", "Context", "answered", "carrier_of", "read_message", "told", "write_message"]
 
 _LOG = logging.getLogger("tidemill.grpc")
 _METHODS = {method.name: method for method in rpc.METHODS}
-_INTERNAL = "internal error; the server's log has the details"
 
 Context: TypeAlias = Any
 Answer: TypeAlias = Callable[[bytes, Context], Awaitable[Any]]
@@ -46,8 +46,7 @@ def told(error: Exception) -> tuple[Any, str]:
     """The status code and text that answer an error; what is no TidemillError is logged and told to nobody."""
     if isinstance(error, TidemillError):
         return grpc.StatusCode[status_of(error).grpc], str(error)
-    _LOG.error("a request failed unexpectedly", exc_info=error)
-    return grpc.StatusCode.INTERNAL, _INTERNAL
+    return grpc.StatusCode.INTERNAL, tell_unexpected(_LOG, error)
 
 
 def answered(answer: Answer) -> Callable[[bytes, Context], Awaitable[bytes]]:
@@ -58,6 +57,7 @@ def answered(answer: Answer) -> Callable[[bytes, Context], Awaitable[bytes]]:
             message = await answer(data, context)
             return message if isinstance(message, bytes) else bytes(message.SerializeToString())
         except Exception as error:
+            CURRENT.set(read_request_id(carrier_of(context).get(HEADER)))
             code, text = told(error)
         await context.abort(code, text)
         raise AssertionError("abort always raises")

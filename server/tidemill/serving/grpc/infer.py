@@ -37,7 +37,7 @@ class Infer:
         Raises:
             TidemillError: The request is wrong, or cannot be answered.
         """
-        kind = None if self._service.admission.tracing else self.kinds.find(data)
+        kind = None if self._service.admission.apart else self.kinds.find(data)
         if kind is not None:
             waiting = _Waiting()
             self.burst.add(kind, waiting, data, alone=kind.lonely)
@@ -48,9 +48,10 @@ class Infer:
     async def answer_alone(self, data: bytes, context: Context) -> Any:
         """The response message to one request; raises as `answer` does."""
         message = self._parsed(data)
-        carrier = carrier_of(context) if self._service.admission.tracing else None
+        carrier = carrier_of(context) if self._service.admission.watchers else None
         with self._service.track("grpc", message.model_name, message.model_version, carrier) as admitted:
             request = rpc.request_from_message(message, self._service.memory.reader())
+            admitted.request = request
             response = await self._service.infer(request, context.time_remaining())
             admitted.timing = response.timing
             return rpc.response_to_message(response)

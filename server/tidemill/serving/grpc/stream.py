@@ -80,9 +80,10 @@ class Stream:
         await pieces.put(None)
 
     async def _infer(self, message: Any, context: Context) -> AsyncIterator[Any]:
-        carrier = carrier_of(context) if self._service.admission.tracing else None
+        carrier = carrier_of(context) if self._service.admission.watchers else None
         with self._service.track("stream", message.model_name, message.model_version, carrier) as admitted:
             request = rpc.request_from_message(message, self._service.memory.reader())
+            admitted.request = request
             if isinstance(admitted.served, ServedGenerator):
                 async for piece in admitted.served.stream(request):
                     yield _written(piece, final="finish_reason" in piece.parameters)

@@ -11,18 +11,17 @@ from starlette.responses import Response
 
 from tidemill.errors import TidemillError
 from tidemill.protocol.status import status_of
+from tidemill.serving.request_id import tell_unexpected
 
 __all__ = ["error_response", "http_exception_handler", "unexpected_error_handler"]
 
 _LOG = logging.getLogger("tidemill.http")
-_INTERNAL = "internal error; the server's log has the details"
 
 
-def error_response(error: BaseException) -> Response:
+def error_response(error: BaseException, request_id: str = "") -> Response:
     """The answer to a request that failed; what is no TidemillError is logged and told to nobody."""
     if not isinstance(error, TidemillError):
-        _LOG.error("a request failed unexpectedly", exc_info=error)
-        return _answer(500, _INTERNAL)
+        return _answer(500, tell_unexpected(_LOG, error, request_id))
     status = status_of(error).http
     headers = {}
     if status == 503:
@@ -44,9 +43,9 @@ async def http_exception_handler(request: Request, error: Exception) -> Response
     return _answer(error.status_code, text, headers)
 
 
-async def unexpected_error_handler(_request: Request, _error: Exception) -> Response:
-    """Answer what nobody expected; the framework logs it."""
-    return _answer(500, _INTERNAL)
+async def unexpected_error_handler(_request: Request, error: Exception) -> Response:
+    """Answer what nobody expected."""
+    return _answer(500, tell_unexpected(_LOG, error))
 
 
 def _answer(status: int, text: str, headers: dict[str, str] | None = None) -> Response:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tidemill.errors import InvalidArgument
 from tidemill.protocol import rest
 from tidemill.serving.http.shown_key import shown_key
+from tidemill.serving.request_id import HEADER, read_request_id
 
 __all__ = ["Head", "Target", "read_head", "read_target"]
 
@@ -17,12 +18,13 @@ _PATH = re.compile(rb"/v2/models/([A-Za-z0-9_.~-]+)(?:/versions/([A-Za-z0-9_.~-]
 _HEADER_LENGTH = rest.HEADER_LENGTH.lower().encode()
 _ENCODINGS = b"accept-encoding"
 _KEYS = (b"authorization", b"x-api-key")
+_ID = HEADER.encode()
 # What a header may say; None stands for anything, and one with no choice sends its request the other way.
 _SPECIAL: dict[bytes, frozenset[bytes] | None] = {
     b"content-length": None,
     _HEADER_LENGTH: None,
     _ENCODINGS: None,
-    **dict.fromkeys(_KEYS),
+    **dict.fromkeys((*_KEYS, _ID)),
     b"content-type": frozenset((b"application/json", b"application/octet-stream")),
     b"accept": frozenset((b"*/*", b"application/json", b"application/json, */*")),
     **dict.fromkeys((b"content-encoding", b"transfer-encoding", b"expect", b"upgrade", b"trailer"), frozenset()),
@@ -44,12 +46,14 @@ class Head(NamedTuple):
         json_length: Bytes of its JSON part; None if it is all JSON.
         accepted: The encodings that the answer may have, as the client lists them.
         key: The API key that it shows; None if none.
+        request_id: The id that its caller gave it; "" for none.
     """
 
     size: int
     json_length: int | None
     accepted: str
     key: str | None = None
+    request_id: str = ""
 
 
 def read_target(url: bytes) -> Target | None:
@@ -73,7 +77,8 @@ def read_head(headers: Iterable[tuple[bytes, bytes]]) -> Head | None:
     if size is None or json_length == 0:
         return None
     accepted = found.get(_ENCODINGS, b"").decode("latin-1")
-    return Head(int(size), json_length, accepted, shown_key((name, found[name]) for name in _KEYS if name in found))
+    key = shown_key((name, found[name]) for name in _KEYS if name in found)
+    return Head(int(size), json_length, accepted, key, read_request_id(found.get(_ID, b"").decode("latin-1")))
 
 
 def _json_length(value: bytes) -> int:

@@ -153,7 +153,7 @@ class FastProtocol(HttpProtocol):
         head = read_head(self.headers)
         if head is None or (admitted := self._lane.admit(target, head)) is None:
             return None
-        if self._new_head:
+        if self._new_head and not head.request_id:
             self._lane.remember(self._new_head, target, head)
         return FastRequest(self._lane, target, head, admitted)
 

@@ -18,6 +18,7 @@ from tidemill.serving.http.fast_kind import BINARY_HEADERS, JSON_HEADERS, Kinds
 from tidemill.serving.http.infer import COMPRESS_FROM, server_timing
 from tidemill.serving.http.protocol import CLOSE
 from tidemill.serving.keys import KeyRing
+from tidemill.serving.request_id import HEADER
 from tidemill.serving.service import Service
 from tidemill.serving.underway import Underway
 
@@ -29,6 +30,7 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 _LONGEST_HEAD = 2048
 _BLANK = ord(" ")
+_ID = HEADER.encode()
 _PACKED = b"content-encoding: %b\r\nvary: accept-encoding\r\n"
 
 
@@ -107,6 +109,7 @@ class FastRequest:
         self._head = head
         self._admitted: Admitted | None = admitted
         self._served = admitted.served
+        admitted.request_id = head.request_id
         self._body: bytes | bytearray = b""
         self._underway: Underway | None = None
         self._packing: asyncio.Task[None] | None = None
@@ -125,6 +128,8 @@ class FastRequest:
         self._answer = answer
         try:
             self._request = self._read()
+            if self._admitted:
+                self._admitted.request = self._request
             self._underway = self._lane.service.begin(self._request, served=self._served)
         except Exception as error:
             self._refuse(error)
@@ -179,18 +184,25 @@ class FastRequest:
     def _reply(
         self, response: InferResponse, json_length: int | None, buffers: Sequence[Buffer], more: bytes = b""
     ) -> None:
+        if self._admitted:
+            self._admitted.timing = response.timing
         admitted = self._leave()
         if admitted is None:
             return
         size = _size(buffers)
         described = JSON_HEADERS % size if json_length is None else BINARY_HEADERS % (json_length, size)
         timing = server_timing(response, admitted.seconds).encode()
-        self._answer(200, b"%bserver-timing: %b\r\n%b" % (described, timing, more), buffers)
+        self._answer(200, b"%bserver-timing: %b\r\n%b%b" % (described, timing, more, self._shown_id()), buffers)
 
     def _refuse(self, error: BaseException) -> None:
         if self._leave(error):
-            response = error_response(error)
-            self._answer(response.status_code, _lines(response.raw_headers), [bytes(response.body)])
+            response = error_response(error, self._head.request_id)
+            lines = _lines(response.raw_headers) + self._shown_id()
+            self._answer(response.status_code, lines, [bytes(response.body)])
+
+    def _shown_id(self) -> bytes:
+        name = self._head.request_id
+        return b"%b: %b\r\n" % (_ID, name.encode()) if name else b""
 
     def _leave(self, error: BaseException | None = None) -> Admitted | None:
         """Count the request; None if that was done before, because its client is gone."""

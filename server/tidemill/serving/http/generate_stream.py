@@ -42,6 +42,7 @@ class GenerateStreamRoute(InferRoute):
         try:
             with self._service.track("rest", name, version, call.headers) as admitted:
                 request = GenerateStream().read(await self._body(call, receive), call)
+                admitted.request = request
                 assert isinstance(admitted.served, ServedGenerator)
                 await send_events(_events(admitted.served, request), receive, send, done=None)
         except Cancelled:

@@ -15,7 +15,7 @@ from tidemill.serving.metrics import Metrics
 __all__ = ["Guard", "group_of"]
 
 _INFERENCE = ("/infer", "/generate", "/generate_stream", ":predict", *OPENAI_PATHS)
-_STATISTICS = ("/metrics", "/stats")
+_STATISTICS = ("/metrics", "/stats", "/v2/requests")
 _SETTINGS = ("/trace/setting", "/v2/logging")
 
 

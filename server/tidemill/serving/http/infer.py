@@ -55,6 +55,7 @@ class InferRoute:
         with self._service.track("rest", call.model, call.version, call.headers) as admitted:
             form = self._choose_form(call.headers)
             request = form.read(await self._body(call, receive), call)
+            admitted.request = request
             answer = await while_connected(receive, self._service.infer(request))
             admitted.timing = answer.timing
             written = form.write(answer, request)

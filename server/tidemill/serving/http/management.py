@@ -66,6 +66,11 @@ def _add_statistics_routes(router: APIRouter, service: Service) -> None:
         """What every ready model has done since the server started."""
         return json_response({"model_stats": service.statistics()})
 
+    @router.get("/v2/requests", tags=["server"])
+    async def requests() -> Response:
+        """What the last requests looked like and where their time went; `tidemill bench --replay` sends such again."""
+        return json_response({"requests": service.recorder.document() if service.recorder else []})
+
     @router.get(_MODEL + "/stats", tags=["models"])
     @router.get(_VERSION + "/stats", tags=["models"])
     async def statistics(model: str, version: str = "") -> Response:

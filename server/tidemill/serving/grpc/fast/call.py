@@ -57,6 +57,10 @@ class InferCall:
         """Seconds until nobody waits for the answer any more; None if the caller set no limit."""
         return None if self._ends is None else self._ends - self._loop.time()
 
+    def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+        """What the caller sent beside the message."""
+        return self._head.metadata
+
     # What the connection calls
 
     def receive(self, data: bytes, *, ended: bool) -> None:

@@ -11,11 +11,11 @@ from starlette.responses import Response
 
 from tidemill.errors import InvalidArgument, NotFound, PromptTooLong, QueueFull, TidemillError
 from tidemill.protocol.status import status_of
+from tidemill.serving.request_id import tell_unexpected
 
 __all__ = ["Refused", "error_body", "error_response", "explain"]
 
 _LOG = logging.getLogger("tidemill.http")
-_INTERNAL = "internal error; the server's log has the details"
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
@@ -30,8 +30,7 @@ class Refused(InvalidArgument):
 def error_body(error: BaseException) -> tuple[int, dict[str, Any]]:
     """The status and the object that answer an error; what is no TidemillError is logged and told to nobody."""
     if not isinstance(error, TidemillError):
-        _LOG.error("a request failed unexpectedly", exc_info=error)
-        return 500, _object(500, _INTERNAL, None, "internal")
+        return 500, _object(500, tell_unexpected(_LOG, error), None, "internal")
     # Clients wait and try again by themselves after 429, as they do after 503.
     status = 429 if isinstance(error, QueueFull) else status_of(error).http
     # Those that the framework would answer 422 are 400 in this API.
