@@ -174,15 +174,15 @@ def _replay(args: argparse.Namespace) -> int:
 
 def _recording(args: argparse.Namespace) -> Any:
     """What a server tells of its last requests, or a file that holds it."""
-    import httpx
+    from tidemill.bench.replay import fetch_recording
 
     source = str(args.replay)
+    if source.startswith(("http://", "https://")):
+        return fetch_recording(source, headers(args))
     try:
-        if source.startswith(("http://", "https://")):
-            return httpx.get(f"{source.rstrip('/')}/v2/requests", headers=headers(args)).raise_for_status().json()
         return json.loads(Path(source).read_text(encoding="utf-8"))
-    except (OSError, httpx.HTTPError) as error:
-        raise ConfigError(f"cannot read {source}: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {source}: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"{source} is no recording of /v2/requests: {error}") from error
 
