@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
-import httpx
 import numpy as np
 
 from tidemill.bench.connections import opener
@@ -24,7 +23,7 @@ from tidemill.bench.settings import Settings
 from tidemill.errors import ConfigError
 from tidemill.protocol.types import TensorSpec
 
-__all__ = ["Recorded", "Replayed", "fetch_recording", "read_recording", "replay", "replay_table"]
+__all__ = ["Recorded", "Replayed", "read_recording", "replay", "replay_table"]
 
 _SHARES = (0.5, 0.99)
 _MS = 1e3
@@ -92,18 +91,6 @@ def read_recording(document: Any) -> list[Recorded]:
     if not found:
         raise ConfigError("the recording holds no request that was answered; is recorded_requests 0 there?")
     return [replace(one, at=one.at - found[0].at) for one in found]
-
-
-def fetch_recording(url: str, headers: Mapping[str, str]) -> Any:
-    """What a server has recorded, for `read_recording`.
-
-    Raises:
-        ConfigError: It does not answer, or has no recorder.
-    """
-    try:
-        return httpx.get(f"{url.rstrip('/')}/v2/requests", headers=dict(headers)).raise_for_status().json()
-    except (httpx.HTTPError, ValueError) as error:
-        raise ConfigError(f"{url} tells of no requests: {error}") from error
 
 
 def replay(

@@ -12,11 +12,11 @@ import orjson
 
 from tidemill.bench.settings import Settings
 from tidemill.client import Client
-from tidemill.errors import TidemillError
+from tidemill.errors import ConfigError, TidemillError
 from tidemill.protocol.status import error_from_http
 from tidemill.protocol.types import Array, ModelMetadata
 
-__all__ = ["Target"]
+__all__ = ["Target", "fetch_recording"]
 
 
 class Target:
@@ -81,6 +81,18 @@ class Target:
         if answer.status_code != 200:
             raise error_from_http(answer.status_code, _text(answer.content))
         return orjson.loads(answer.content) if answer.content else {}
+
+
+def fetch_recording(url: str, headers: Mapping[str, str]) -> Any:
+    """What a server has recorded, for `replay.read_recording`.
+
+    Raises:
+        ConfigError: It does not answer, or has no recorder.
+    """
+    try:
+        return httpx.get(f"{url.rstrip('/')}/v2/requests", headers=dict(headers)).raise_for_status().json()
+    except (httpx.HTTPError, ValueError) as error:
+        raise ConfigError(f"{url} tells of no requests: {error}") from error
 
 
 def _text(body: bytes) -> str:

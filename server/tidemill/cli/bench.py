@@ -174,7 +174,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 def _recording(args: argparse.Namespace) -> Any:
     """What a server tells of its last requests, or a file that holds it."""
-    from tidemill.bench.replay import fetch_recording
+    from tidemill.bench.target import fetch_recording
 
     source = str(args.replay)
     if source.startswith(("http://", "https://")):
