@@ -98,7 +98,7 @@ async def test_a_crowd_of_slow_clients_disturbs_nobody(server: Server) -> None:
 
 
 async def test_a_million_names_leave_no_series(server: Server) -> None:
-    """Three hundred of them here."""
+    """Three hundred of them here; `benchmarks/hostile.py` sends as many as it can."""
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.http_port}") as client:
         before = (await client.get("/metrics")).text.count("\n")
         for first in range(0, 300, 100):

@@ -15,6 +15,9 @@ from tidemill.repository.source import Source
 __all__ = ["Catalogue"]
 
 _SHOWN = 200
+_TYPO = 3
+"""Characters that a mistyped name may have more or less."""
+_NAMED = 20
 
 _INDEX_STATES = {
     ModelState.LOADING: "LOADING",
@@ -145,6 +148,13 @@ class Catalogue:
 
     def unknown_model(self, name: str) -> str:
         """What to say of a name that no model has."""
-        close = get_close_matches(name[:_SHOWN], self.shelves, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"served are {', '.join(self.names()) or 'none'}"
+        # Comparing takes time, and whoever asks for what is not there may do so often.
+        alike = [known for known in self.names() if abs(len(known) - len(name)) <= _TYPO][:_NAMED]
+        close = get_close_matches(name, alike, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"served are {self._listed()}"
         return f"unknown model {name[:_SHOWN]!r}; {hint}"
+
+    def _listed(self) -> str:
+        names = self.names()
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return (", ".join(names[:_NAMED]) or "none") + more

@@ -82,19 +82,6 @@ class Admission:
         """Whether so many requests would be let in now."""
         return not self.refusing and self.inflight + count <= self._limit
 
-    def try_enter(self, protocol: str, name: str, version: str) -> Admitted | None:
-        """As `enter`, but None, and nothing counted, where that would raise."""
-        if not self.has_room(1):
-            return None
-        try:
-            served = self._repository.get(name, version)
-        except TidemillError:
-            return None
-        self.inflight += 1
-        admitted = Admitted(self, protocol, self._metrics.model(served.name, served.version))
-        admitted.served = served
-        return admitted
-
     def _check_room(self) -> None:
         if self.refusing:
             raise ShuttingDown("the server is shutting down")
@@ -118,21 +105,10 @@ class Admitted:
         served: The model that it found; None if it found none.
         carrier: The caller's headers, if they are at hand.
         request: What was asked, once it is read.
-        request_id: The id that its caller gave it, where the headers are not at hand.
         timing: Where its time went, once that is known.
     """
 
-    __slots__ = (
-        "_admission",
-        "_protocol",
-        "carrier",
-        "metrics",
-        "request",
-        "request_id",
-        "served",
-        "started",
-        "timing",
-    )
+    __slots__ = ("_admission", "_protocol", "carrier", "metrics", "request", "served", "started", "timing")
 
     def __init__(self, admission: Admission, protocol: str, metrics: ModelMetrics) -> None:
         self._admission = admission
@@ -141,7 +117,6 @@ class Admitted:
         self.served: ServedModel | None = None
         self.carrier: Mapping[str, str] | None = None
         self.request: InferRequest | None = None
-        self.request_id = ""
         self.timing: Timing | None = None
         self.started = admission.clock()
 
@@ -179,7 +154,7 @@ class Admitted:
 
     def _request_id(self) -> str:
         shown = self.carrier.get(HEADER) if self.carrier else None
-        return self.request_id or read_request_id(shown) or read_request_id(self.request.id if self.request else "")
+        return read_request_id(shown) or read_request_id(self.request.id if self.request else "")
 
     def __enter__(self) -> Admitted:
         return self

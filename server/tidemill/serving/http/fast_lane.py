@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from tidemill.errors import Cancelled
 from tidemill.serving.http.body import Buffer
 from tidemill.serving.http.fast_head import Head, Target, read_head
-from tidemill.serving.http.fast_request import FastRequest, Lane
+from tidemill.serving.http.fast_request import FastRequest, Lane, RefusedRequest
 from tidemill.serving.http.infer import JOIN_BELOW
 from tidemill.serving.http.protocol import HttpProtocol
 
@@ -29,7 +29,7 @@ class FastProtocol(HttpProtocol):
     def __init__(self, *args: Any, lane: Lane, **options: Any) -> None:
         super().__init__(*args, **options)
         self._lane = lane
-        self._request: FastRequest | None = None
+        self._request: FastRequest | RefusedRequest | None = None
         self._receiving = False
         self._in_burst = False
         self._writes_at_once = False
@@ -143,7 +143,7 @@ class FastProtocol(HttpProtocol):
             super().shutdown()
         self._last = True
 
-    def _admit(self) -> FastRequest | None:
+    def _admit(self) -> FastRequest | RefusedRequest | None:
         parser = self.parser
         if self._is_busy or parser.get_method() != b"POST":
             return None
@@ -151,11 +151,11 @@ class FastProtocol(HttpProtocol):
         if target is None or parser.get_http_version() != "1.1" or not parser.should_keep_alive():
             return None
         head = read_head(self.headers)
-        if head is None or (admitted := self._lane.admit(target, head)) is None:
+        if head is None or (request := self._lane.open(target, head)) is None:
             return None
-        if self._new_head and not head.request_id:
+        if self._new_head and isinstance(request, FastRequest) and not head.request_id:
             self._lane.remember(self._new_head, target, head)
-        return FastRequest(self._lane, target, head, admitted)
+        return request
 
     def _join_burst(self, target: Target, head: Head, data: bytes, start: int) -> bool:
         """Have a request answered together with others that arrive now; False if it cannot be."""
@@ -169,13 +169,13 @@ class FastProtocol(HttpProtocol):
         return True
 
     def _run_known(self, target: Target, head: Head, data: bytes, start: int) -> bool:
-        admitted = self._lane.admit(target, head)
-        if admitted is None:
+        request = self._lane.open(target, head)
+        if request is None:
             return False
         self._unset_keepalive_if_required()
-        self._request = FastRequest(self._lane, target, head, admitted)
-        self._request.receive(data[start : start + head.size])
-        self._request.run(self._answer)
+        self._request = request
+        request.receive(data[start : start + head.size])
+        request.run(self._answer)
         return True
 
     @property

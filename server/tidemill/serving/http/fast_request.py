@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from tidemill.errors import TidemillError
 from tidemill.protocol.bounded import Bounded
 from tidemill.protocol.rest_cache import RestCache
 from tidemill.protocol.types import InferRequest, InferResponse
@@ -22,7 +23,7 @@ from tidemill.serving.request_id import HEADER
 from tidemill.serving.service import Service
 from tidemill.serving.underway import Underway
 
-__all__ = ["Answer", "FastRequest", "Lane"]
+__all__ = ["Answer", "FastRequest", "Lane", "RefusedRequest"]
 
 Answer: TypeAlias = Callable[[int, bytes, Sequence[Buffer]], None]
 """Takes the status, the header lines and the body of an answer."""
@@ -68,11 +69,16 @@ class Lane:
         if len(text) <= _LONGEST_HEAD and text[0] > _BLANK and one_head:
             self.heads.put(text, (target, head))
 
-    def admit(self, target: Target, head: Head) -> Admitted | None:
-        """Let a request in; None for one that would be refused, which is told so in the normal lane."""
+    def open(self, target: Target, head: Head) -> FastRequest | RefusedRequest | None:
+        """Let a request in, or refuse it; None for what is too large or shows no key, which the normal lane tells."""
         if head.size > self.service.config.max_request_bytes or not self._ring.keys.opens("inference", head.key):
             return None
-        return self.service.admission.try_enter("rest", *target)
+        carrier = {HEADER: head.request_id} if head.request_id else None
+        try:
+            admitted = self.service.admission.enter("rest", *target, carrier)
+        except TidemillError as error:
+            return RefusedRequest(head, error)
+        return FastRequest(self, target, head, admitted)
 
     def forget(self) -> None:
         """Read every head anew; those that are known were let in by keys that may not count any more."""
@@ -85,6 +91,24 @@ class Lane:
             lines, closes = _lines(headers), CLOSE in headers
             self._common = headers, lines, closes
         return lines, closes
+
+
+class RefusedRequest:
+    """A request that was not admitted: refusing has to be cheaper than answering, or refusals bring the server down."""
+
+    def __init__(self, head: Head, error: TidemillError) -> None:
+        self._head = head
+        self._error = error
+
+    def receive(self, part: bytes) -> None:
+        """Let a part of the body go by."""
+
+    def run(self, answer: Answer) -> None:
+        """Say why; the request is counted already."""
+        _refuse(answer, self._error, self._head)
+
+    def abandon(self, reason: Exception) -> None:
+        """Nothing is under way."""
 
 
 class FastRequest:
@@ -109,7 +133,6 @@ class FastRequest:
         self._head = head
         self._admitted: Admitted | None = admitted
         self._served = admitted.served
-        admitted.request_id = head.request_id
         self._body: bytes | bytearray = b""
         self._underway: Underway | None = None
         self._packing: asyncio.Task[None] | None = None
@@ -192,17 +215,11 @@ class FastRequest:
         size = _size(buffers)
         described = JSON_HEADERS % size if json_length is None else BINARY_HEADERS % (json_length, size)
         timing = server_timing(response, admitted.seconds).encode()
-        self._answer(200, b"%bserver-timing: %b\r\n%b%b" % (described, timing, more, self._shown_id()), buffers)
+        self._answer(200, b"%bserver-timing: %b\r\n%b%b" % (described, timing, more, _shown_id(self._head)), buffers)
 
     def _refuse(self, error: BaseException) -> None:
         if self._leave(error):
-            response = error_response(error, self._head.request_id)
-            lines = _lines(response.raw_headers) + self._shown_id()
-            self._answer(response.status_code, lines, [bytes(response.body)])
-
-    def _shown_id(self) -> bytes:
-        name = self._head.request_id
-        return b"%b: %b\r\n" % (_ID, name.encode()) if name else b""
+            _refuse(self._answer, error, self._head)
 
     def _leave(self, error: BaseException | None = None) -> Admitted | None:
         """Count the request; None if that was done before, because its client is gone."""
@@ -210,6 +227,15 @@ class FastRequest:
         if admitted:
             admitted.leave(error)
         return admitted
+
+
+def _refuse(answer: Answer, error: BaseException, head: Head) -> None:
+    response = error_response(error, head.request_id)
+    answer(response.status_code, _lines(response.raw_headers) + _shown_id(head), [bytes(response.body)])
+
+
+def _shown_id(head: Head) -> bytes:
+    return b"%b: %b\r\n" % (_ID, head.request_id.encode()) if head.request_id else b""
 
 
 def _size(buffers: Sequence[Buffer]) -> int:
