@@ -11,6 +11,7 @@ GRPC_PORT ?= 8001
 REPOSITORY ?= models
 MODELS ?= mlp minilm efficientnet-lite0 smollm2-int4
 ARGS ?=
+SOAK_SECONDS ?= 600
 CLIENTS := kserve mlserver openai
 PEERS := fastapi kserve triton
 DEPLOY_TOOLS := buildah podman runc conmon catatonit netavark mmdebstrap haproxy prometheus
@@ -21,7 +22,7 @@ DEPLOY_TOOLS := buildah podman runc conmon catatonit netavark mmdebstrap haproxy
 help:
 	@echo 'make serve   build the example models on first use and serve them (HOST, HTTP_PORT, GRPC_PORT, REPOSITORY)'
 	@echo 'make test    run every test (ARGS="-k name" for some of them)'
-	@echo 'make soak    a minute of mixed load with reloads, every request accounted for (ten seconds are part of make test)'
+	@echo 'make soak    ten minutes (SOAK_SECONDS=600) of mixed load with reloads, every request accounted for (ten seconds are part of make test)'
 	@echo 'make clients  the environments of KServe'"'"'s and MLServer'"'"'s clients, which make test asks the server with'
 	@echo 'make deploy-test  build and run the container image, rehearse a rolling update (as root on Debian)'
 	@echo 'make browser-test  use the console in headless Chromium (as root on Debian)'
@@ -56,7 +57,7 @@ clients: $(CLIENTS:%=.venv-clients/%.done)
 	@touch $@
 
 soak: setup
-	SOAK_SECONDS=60 $(BIN)/pytest tests/e2e/test_soak.py -s $(ARGS)
+	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/pytest tests/e2e/test_soak.py -s $(ARGS)
 
 # What no package registry has comes from Debian; where it cannot, the tests that need it are skipped with the reason.
 deploy-test: setup

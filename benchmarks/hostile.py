@@ -3,7 +3,7 @@
 The server has a core of its own; the good load and the hostile clients share another. An open loop of a fixed rate
 keeps its schedule, so that a server that stalls is charged for it.
 
-    python benchmarks/hostile.py --seconds 6
+    python benchmarks/hostile.py --rounds 5
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import multiprocessing
 import random
 import resource
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 from models import build
 from processes import HOST, Cores, Launch, free_ports, pin, running
 from servers import SERVERS, Place
@@ -134,25 +136,54 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default="tidemill", choices=sorted(SERVERS))
     parser.add_argument("--rate", type=float, default=200.0, help="good requests a second")
-    parser.add_argument("--seconds", type=float, default=6.0, help="measured beside each kind")
+    parser.add_argument("--seconds", type=float, default=2.0, help="measured beside each kind, each time")
+    parser.add_argument("--rounds", type=int, default=5, help="times, in turn")
     parser.add_argument("--only", nargs="+", default=list(HOSTILE), choices=list(HOSTILE))
     return parser.parse_args()
 
 
 def _compare(settings: argparse.Namespace, place: Place, pid: int) -> None:
-    print(f"{'beside':10} {'p50 ms':>8} {'p99 ms':>8} {'ratio':>6} {'errors':>7} {'RSS MB':>7} {'files':>6}")
-    calm = _measure(settings, place)
-    _print("nobody", calm, calm, pid)
-    for name in settings.only:
-        process = multiprocessing.Process(target=_annoy, args=(name, *place.ports[:2]), daemon=True)
-        process.start()
-        try:
-            beside = _measure(settings, place)
-            _print(name, beside, calm, pid)
-        finally:
-            process.kill()
-            process.join()
-    _print("nobody", _measure(settings, place), calm, pid)
+    """Calm and beside each kind in turn, several times, for the machine's own state changes by the minute."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    faults: dict[str, int] = {}
+    state: dict[str, tuple[int, int]] = {}
+    for _ in range(settings.rounds):
+        for name in ("nobody", *settings.only):
+            with _beside(name, place):
+                result = _measure(settings, place)
+                state[name] = _state(pid)
+            found.setdefault(name, []).append(tuple(result.latency_ms[key].value for key in ("p50", "p99")))
+            faults[name] = faults.get(name, 0) + sum(result.errors.values())
+    calm = np.median(found["nobody"], axis=0)
+    print(
+        f"{'beside':10} {'p50 ms':>8} {'ratio':>6} {'p99 ms':>8} {'ratio':>6} {'errors':>7} {'RSS MB':>7} {'files':>6}"
+    )
+    for name, values in found.items():
+        p50, p99 = np.median(values, axis=0)
+        latencies = f"{p50:8.2f} {p50 / calm[0]:6.2f} {p99:8.2f} {p99 / calm[1]:6.2f}"
+        resident, files = state[name]
+        print(f"{name:10} {latencies} {faults[name]:7d} {resident:7d} {files:6d}")
+
+
+@contextmanager
+def _beside(name: str, place: Place) -> Iterator[None]:
+    if name == "nobody":
+        yield
+        return
+    process = multiprocessing.Process(target=_annoy, args=(name, *place.ports[:2]), daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def _state(pid: int) -> tuple[int, int]:
+    """The megabytes and the files that the server holds."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    resident = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) // 1024
+    return resident, len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def _annoy(name: str, http: int, grpc: int) -> None:
@@ -160,7 +191,7 @@ def _annoy(name: str, http: int, grpc: int) -> None:
 
 
 def _measure(settings: argparse.Namespace, place: Place) -> Result:
-    windows = Windows(settings.seconds / 3, 3.0, 3, 3, 10.0)
+    windows = Windows(settings.seconds, 2.0, 1, 1, 10.0)
     asked = Settings("mlp16", http_url=f"http://{HOST}:{place.ports[0]}", windows=windows, processes=1)
     with Target(asked) as target:
         feeds = Generator(target.signature().inputs).requests(0, 64)
@@ -178,15 +209,6 @@ class _Silent:
 
     def finish(self, result: Result) -> None:
         pass
-
-
-def _print(name: str, result: Result, calm: Result, pid: int) -> None:
-    p50, p99 = (result.latency_ms[key].value for key in ("p50", "p99"))
-    ratio = p99 / calm.latency_ms["p99"].value
-    status = Path(f"/proc/{pid}/status").read_text()
-    resident = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) // 1024
-    files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    print(f"{name:10} {p50:8.2f} {p99:8.2f} {ratio:6.2f} {sum(result.errors.values()):7d} {resident:7d} {files:6d}")
 
 
 if __name__ == "__main__":
