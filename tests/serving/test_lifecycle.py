@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import signal
 import socket
 import sys
@@ -18,6 +19,7 @@ import httpx
 import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from zoo_server import serving
 
 from tidemill.cli import main
 from tidemill.errors import ConfigError
@@ -186,3 +188,15 @@ async def test_the_serve_path_imports_no_authoring_package(write_model: WriteMod
     )
     output, _ = await asyncio.wait_for(process.communicate(), 60)
     assert (process.returncode, output.decode().strip()) == (0, "[]")
+
+
+def test_the_server_takes_all_descriptors_that_it_may_have(write_model: WriteModel) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with serving(write_model("two")) as server:
+            limits = Path(f"/proc/{server['pid']}/limits").read_text()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
+    assert line.split()[3:5] == [str(hard), str(hard)]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import resource
 import signal
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any
@@ -204,9 +205,18 @@ def run(repositories: Sequence[Place], config: ServerConfig) -> int:
     import uvloop
 
     configure_logs(config.log_level, config.log_format)
+    _allow_connections()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(repositories, config))
     return 0
+
+
+def _allow_connections() -> None:
+    """Take all file descriptors that the system grants; a process starts with few, for the sake of `select`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems name a limit that they do not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        _LOG.debug("the limit of open files was raised from %d to %d", soft, hard)
 
 
 async def _serve(repositories: Sequence[Place], config: ServerConfig) -> None:
