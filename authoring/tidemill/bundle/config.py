@@ -206,7 +206,8 @@ class ModelConfig(_Section):
         batching: How requests are joined.
         version_policy: Which versions are served.
         labels: Files that hold one label a line, by output name, relative to this file.
-        instances: How many runs of the model may go on at once.
+        instances: How many runs of the model may go on at once; "auto" measures at load how many runs, of how many
+            threads each, answer most requests a second.
         threads: Threads of one run; None shares the machine's cores.
         providers: What executes the model, in order of preference: "cpu", "cuda", "tensorrt".
         provider_options: Values by option by provider, handed on to ONNX Runtime.
@@ -236,7 +237,7 @@ class ModelConfig(_Section):
     batching: BatchingConfig = BatchingConfig()
     version_policy: VersionPolicy = VersionPolicy(latest=1)
     labels: dict[str, str] = Field(default={})
-    instances: _Count = 1
+    instances: _Count | Literal["auto"] = 1
     threads: _Count | None = None
     providers: tuple[str, ...] = Field(default=("cpu",), min_length=1)
     provider_options: dict[str, dict[str, bool | int | float | str]] = Field(default={})
@@ -256,6 +257,11 @@ class ModelConfig(_Section):
     reshape: dict[str, ReshapeConfig] = Field(default={})
     warmup: tuple[dict[str, _Count | tuple[_CountOrZero, ...]], ...] = ()
     rename: Annotated[dict[str, str], AfterValidator(_checked_rename)] = Field(default={})
+
+    @property
+    def fixed_instances(self) -> int:
+        """`instances`, or 1 as long as it is to be found out."""
+        return 1 if self.instances == "auto" else self.instances
 
     @model_validator(mode="after")
     def _check_generation(self) -> Self:

@@ -11,11 +11,14 @@ from pathlib import Path
 
 from tidemill.adapters.adapter import open_adapter
 from tidemill.batching.record import Observer
+from tidemill.bundle.config import ModelConfig
 from tidemill.engine.artifact import ArtifactCache
+from tidemill.engine.instance import Instance
 from tidemill.errors import LoadFailed, ModelNotReady
 from tidemill.generation.generator import Observers
 from tidemill.repository.breaker import break_after
 from tidemill.repository.cache_key import model_digest
+from tidemill.repository.calibration import Calibrated, calibrate
 from tidemill.repository.ensemble import Find, ServedEnsemble, Watchers
 from tidemill.repository.kept_costs import KeptCosts
 from tidemill.repository.labels import read_labels
@@ -161,16 +164,22 @@ class BringUp:
         return keep_states(running, plan.config, plan.folder, self.clock, owners)
 
     async def _own(self, plan: Plan, bundle: Path, served: ServedModel, observer: Observer) -> RunningModel:
-        instance = await asyncio.to_thread(open_instance, bundle, plan.config, self.artifacts)
+        kept = KeptCosts(self.artifacts.directory, self.artifacts.strict) if self.artifacts else None
+        config, instance = await asyncio.to_thread(self._open, bundle, plan.config, kept)
         served.advance(ModelState.WARMING)
-        proof = await asyncio.to_thread(warm, instance, plan.config)
+        proof = await asyncio.to_thread(warm, instance, config)
         if not proof.batchable:
             _LOG.info("model %r version %s is not batched: %s", plan.name, plan.version, proof.reason)
-        kept = KeptCosts(self.artifacts.directory, self.artifacts.strict) if self.artifacts else None
-        batch_plan = await asyncio.to_thread(plan_batching, instance, proof, plan.config, kept)
+        batch_plan = await asyncio.to_thread(plan_batching, instance, proof, config, kept)
         if batch_plan.padding:
             _LOG.info("model %r version %s: %s", plan.name, plan.version, batch_plan.padding)
-        return start(instance, batch_plan, plan.config, observer, self.clock)
+        return start(instance, batch_plan, config, observer, self.clock)
+
+    def _open(self, bundle: Path, config: ModelConfig, kept: KeptCosts | None) -> Calibrated:
+        def open_by(config: ModelConfig) -> Instance:
+            return open_instance(bundle, config, self.artifacts)
+
+        return calibrate(config, open_by, kept) if config.instances == "auto" else (config, open_by(config))
 
 
 def _tell(loop: asyncio.AbstractEventLoop, on_broken: Callable[[str], None], reason: str) -> None:

@@ -99,7 +99,9 @@ def _open(pipe: TensorPipe, opening: Mapping[str, Any]) -> _Runs | None:
         pipe.send({"kind": "failed", **_told(error)})
         return None
     pipe.send({"kind": "opened", **_described(instance)})
-    return _Runs(pipe, instance, config.instances + 1)  # one more, as runs that were given up end in their own time
+    return _Runs(
+        pipe, instance, config.fixed_instances + 1
+    )  # one more, as runs that were given up end in their own time
 
 
 def _described(instance: Instance) -> dict[str, Any]:

@@ -16,15 +16,15 @@ from tidemill.engine.artifact import ArtifactCache
 from tidemill.engine.batchability import BatchProof, prove_batchable
 from tidemill.engine.instance import Instance, InstanceOptions
 from tidemill.engine.profiles import DimRange
-from tidemill.engine.samples import sample_feed
+from tidemill.engine.samples import run_samples, sample_feed
 from tidemill.engine.threads import available_threads
 from tidemill.errors import ConfigError, TidemillError
-from tidemill.protocol.types import TensorSpec
+from tidemill.protocol.types import Array, TensorSpec
 from tidemill.repository.declared import check_declared
 from tidemill.repository.isolated import IsolatedInstance
 from tidemill.repository.reshaped import ReshapedInstance
 
-__all__ = ["open_instance", "open_version", "read_graph", "warm"]
+__all__ = ["example", "open_instance", "open_version", "read_graph", "warm"]
 
 _LOG = logging.getLogger("tidemill.repository")
 
@@ -83,7 +83,7 @@ def open_instance(folder: Path, config: ModelConfig, artifacts: ArtifactCache | 
 def _instance_options(config: ModelConfig, artifacts: ArtifactCache | None) -> InstanceOptions:
     return InstanceOptions(
         providers=config.providers,
-        threads=config.threads or max(1, available_threads() // config.instances),
+        threads=config.threads or max(1, available_threads() // config.fixed_instances),
         prepack=config.prepack,
         provider_options=config.provider_options,
         allow_fallback=config.allow_fallback,
@@ -91,6 +91,19 @@ def _instance_options(config: ModelConfig, artifacts: ArtifactCache | None) -> I
         ranges={name: DimRange(dim.min, dim.opt, dim.max) for name, dim in config.dims.items()},
         artifacts=artifacts,
     )
+
+
+def example(instance: Instance, config: ModelConfig) -> Mapping[str, Array]:
+    """Inputs that the model accepts: the last that `warmup` asks for, or the smallest that can be made up.
+
+    Raises:
+        TidemillError: It accepts none.
+    """
+    if not config.warmup:
+        return run_samples(instance.run, instance.inputs, {})[0]
+    feed = sample_feed(instance.inputs, _sizes(config.warmup[-1], instance.inputs), size=1)
+    instance.run(feed)
+    return feed
 
 
 def warm(instance: Instance, config: ModelConfig) -> BatchProof:

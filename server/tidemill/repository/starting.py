@@ -104,7 +104,7 @@ def _options(config: ModelConfig) -> BatchingOptions:
         preferred_batch_sizes=batching.preferred_batch_size if config.max_batch_size != 0 else (),
         # What runs elsewhere would keep the event loop waiting.
         inline_below=BatchingOptions().inline_below if config.isolation == "none" else 0.0,
-        instances=config.instances,
+        instances=config.fixed_instances,
         level=_level(batching),
         priority_levels=batching.priority_levels,
         default_level=batching.default_priority_level,
