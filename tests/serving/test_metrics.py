@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
 from tidemill.batching import BatchRecord
-from tidemill.serving.metrics import Metrics
+from tidemill.serving.metrics import Load, Metrics
 
 WriteModel = Callable[..., Path]
 
@@ -144,3 +144,25 @@ def test_a_batchs_joining_splitting_and_padding_are_histograms() -> None:
     assert f"tidemill_compute_output_duration_seconds_sum{{{labels}}} 0.004" in page
     assert f'tidemill_padding_ratio_bucket{{le="0.3",{labels}}} 1.0' in page
     assert f"tidemill_padding_ratio_count{{{labels}}} 1.0" in page
+
+
+def test_versions_that_are_long_gone_leave_no_series() -> None:
+    metrics = Metrics()
+    for number in range(1, 41):
+        version = str(number)
+        metrics.model("m", version).on_request("rest", "ok", 0.1)
+        metrics.set_state("m", version, "READY", ["READY", "UNAVAILABLE"])
+        metrics.watch_load("m", version, Load(lambda: 0, lambda: 0, lambda: 0.0))
+        metrics.loaded("m", version, 0.1)
+        metrics.placed("m", version, {"CPU": 1})
+        metrics.generation.observers("m", version)
+        metrics.served("m", version)
+        if number > 1:
+            metrics.gone("m", str(number - 1))
+    metrics.served("m", "39")  # it is loaded again
+    metrics.gone("m", "40")
+    metrics.gone("m", "40")
+    found = series(metrics.expose().decode())
+    versions = {dict(labels)["version"] for _, labels in found if ("model", "m") in labels}
+    assert versions == {str(number) for number in range(32, 41)}
+    assert value(found, "tidemill_requests_total", version="39") == 1

@@ -133,7 +133,7 @@ class Soak:
 
     async def _reload(self, client: httpx.AsyncClient, account: Account, ends: float) -> None:
         """Every two seconds a new version of "v", each third of them broken."""
-        version = 1
+        version = max(int(folder.name) for folder in (self.repository / "v").iterdir() if folder.is_dir())
         while self.clock() + RELOAD_SECONDS < ends:
             await asyncio.sleep(RELOAD_SECONDS)
             version += 1

@@ -23,7 +23,10 @@ from tidemill.batching.timed import Timed
 from tidemill.batching.urgency import Urgency
 from tidemill.errors import DeadlineExceeded, InvalidArgument, ShuttingDown
 
-__all__ = ["AtOnce", "Batcher"]
+__all__ = ["RUN_THREADS", "AtOnce", "Batcher"]
+
+RUN_THREADS = "tidemill-run"
+"""How the names of threads begin on which models run."""
 
 
 class AtOnce(NamedTuple):
@@ -79,9 +82,9 @@ class Batcher:
         self._queue = Queue(options, policy)
         self._order = Order() if options.preserve_ordering else None
         self._paces = Paces(options.inline_below)
-        self._threads = ThreadPoolExecutor(options.instances, "tidemill-run")
+        self._threads = ThreadPoolExecutor(options.instances, RUN_THREADS)
         self._idle = options.instances
-        self._begun: dict[asyncio.Future[None], float] = {}
+        self._under_way: dict[asyncio.Future[None], tuple[Run, float]] = {}
         self._unfinished: set[asyncio.Future[Any]] = set()
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -103,7 +106,7 @@ class Batcher:
     @property
     def longest_run(self) -> float:
         """Seconds that the oldest run under way has taken by now; 0 if none is."""
-        return self._clock() - min(self._begun.values()) if self._begun else 0.0
+        return self._clock() - min([begun for _, begun in self._under_way.values()], default=self._clock())
 
     async def infer(self, feed: Feed, rows: int, deadline: float | None = None, urgency: Urgency | None = None) -> Feed:
         """Run one request, joined with others where that is possible.
@@ -200,6 +203,13 @@ class Batcher:
             settle(pending, ShuttingDown("the model was shut down before the request was run"))
         self._threads.shutdown(wait=False)
 
+    def abandon(self) -> None:
+        """End the runs under way between two of their nodes; their requests fail with ShuttingDown."""
+        for run, _ in list(self._under_way.values()):
+            for pending in run.group:
+                settle(pending, ShuttingDown("the model was shut down before the run had ended"))
+            run.stop()
+
     def _pending(self, feed: Feed, rows: int, urgency: Urgency | None) -> Pending:
         options, now = self._options, self._clock()
         level = options.effective_level(urgency.priority) if urgency else options.default_level
@@ -288,13 +298,13 @@ class Batcher:
     def _run_on_thread(self, run: Run, pace: Pace, loop: asyncio.AbstractEventLoop) -> None:
         self._idle -= 1
         done = loop.run_in_executor(self._threads, run.execute)
-        self._begun[done] = self._clock()
+        self._under_way[done] = run, self._clock()
         self._unfinished.add(done)
         done.add_done_callback(partial(self._return, run, pace))
 
     def _return(self, run: Run, pace: Pace, done: asyncio.Future[None]) -> None:
         self._unfinished.discard(done)
-        del self._begun[done]
+        del self._under_way[done]
         self._idle += 1
         self._finish(run, pace, on_loop=False)
         self._dispatch()

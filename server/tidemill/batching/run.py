@@ -65,7 +65,11 @@ class Run:
         """Note that the caller of one request is gone or answered; when all are gone the run ends early."""
         self._staying -= 1
         if not self._staying:
-            self._cancel.set()
+            self.stop()
+
+    def stop(self) -> None:
+        """End the run early, whoever waits for it."""
+        self._cancel.set()
 
     def record(self) -> BatchRecord:
         """How it went."""

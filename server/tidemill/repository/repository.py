@@ -193,6 +193,11 @@ class Repository(Catalogue):
         for shelf in self.shelves.values():
             shelf.drop_files()
 
+    def abandon(self) -> None:
+        """After `close`, end the runs that are still under way."""
+        for served in self._all():
+            served.abandon()
+
     def _list(self) -> None:
         """Show what the folders hold."""
         for folder in scan(self._paths):

@@ -105,6 +105,10 @@ class RunningModel:
         await self._hold.released()
         await self.batcher.drain()
 
+    def abandon(self) -> None:
+        """End the runs that are still under way."""
+        self.batcher.abandon()
+
     def close(self) -> None:
         """Take no more requests and fail those that wait with ShuttingDown."""
         self.batcher.close()

@@ -64,6 +64,7 @@ class ServedModel:
         self._state = ModelState.LOADING
         self._on_state = on_state
         self._running: RunningModel | None = None
+        self._left: RunningModel | None = None
         self._adapter: Adapter | None = None
         self._config = ModelConfig()
         self._owned = self._lingers = False
@@ -232,12 +233,18 @@ class ServedModel:
     def close(self) -> None:
         """Let go of the model; requests that still wait fail with ShuttingDown."""
         running, self._running = self._running, None
+        self._left = running if self._owned else None
         if self._stateful:
             self._stateful.close()
         if running and self._owned:
             running.close()
         if self._state is not ModelState.FAILED:
             self.advance(ModelState.UNAVAILABLE)
+
+    def abandon(self) -> None:
+        """End the runs that were under way when it was closed, and have not ended by themselves."""
+        if self._left:
+            self._left.abandon()
 
     def metadata(self, versions: Iterable[str]) -> ModelMetadata:
         """The signature, beside the versions to show; ModelNotReady before the model is loaded."""

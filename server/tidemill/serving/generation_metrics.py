@@ -76,6 +76,15 @@ class GenerationMetrics:
         series = self._known[labels]
         return Observers(series.on_step, series.on_text)
 
+    def forget(self, name: str, version: str) -> None:
+        """Drop the series of a model's version."""
+        if self._known.pop((name, version), None) is None:
+            return
+        for family in (self._queue, self._first, self._token, self._rows, self._tokens):
+            family.drop(name, version)
+        for gauge in (self._running, self._waiting, self._cache):
+            gauge.remove(name, version)
+
     def _create(self, labels: tuple[str, str]) -> _Series:
         return _Series(
             queue=self._queue.labels(*labels),

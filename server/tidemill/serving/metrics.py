@@ -38,6 +38,8 @@ _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 _SHARES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _MODEL = ("model", "version")
+_GONE = 8
+"""Versions of a model that are served no more and still have their series."""
 _KEPT = 256
 """Batches that are kept at most until they are counted."""
 
@@ -158,6 +160,9 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._models: dict[tuple[str, str], ModelMetrics] = {}
         self._depths: dict[tuple[str, str], Callable[[], int]] = {}
+        self._gone: dict[str, dict[str, None]] = {}
+        self._families: list[Counters | Histograms] = []
+        self._gauges: list[Gauge] = []
         self._requests = self._counter("requests_total", "Answered requests by result.", "protocol", "code")
         self._durations = self._histogram("request_duration_seconds", "First byte to answer.", "protocol", "outcome")
         self._queue = self._histogram("queue_duration_seconds", "Waiting for an instance, per request.")
@@ -191,6 +196,32 @@ class Metrics:
         """Note where a model's nodes run."""
         for provider, count in nodes.items():
             self._nodes.labels(name, version, provider).set(count)
+
+    def served(self, name: str, version: str) -> None:
+        """Note that a version is there: its series stay."""
+        self._gone.get(name, {}).pop(version, None)
+
+    def gone(self, name: str, version: str) -> None:
+        """Note that a version is served no more; its series stay until several others of the model have gone after it.
+
+        A model that is replaced every day would else fill memory, and every scrape, with versions that nobody has.
+        """
+        versions = self._gone.setdefault(name, {})
+        versions.pop(version, None)
+        versions[version] = None
+        if len(versions) > _GONE:
+            oldest = next(iter(versions))
+            del versions[oldest]
+            self._forget(name, oldest)
+
+    def _forget(self, name: str, version: str) -> None:
+        self._models.pop((name, version), None)
+        self._depths.pop((name, version), None)
+        for family in self._families:
+            family.drop(name, version)
+        for gauge in self._gauges:
+            gauge.remove_by_labels({"model": name, "version": version})
+        self.generation.forget(name, version)
 
     def watch_load(self, name: str, version: str, load: Load) -> None:
         """Ask a model for its load at every scrape."""
@@ -234,12 +265,17 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counters:
         family = Counters(f"tidemill_{name}", text, (*_MODEL, *labels))
         self.registry.register(family)
+        self._families.append(family)
         return family
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"tidemill_{name}", text, labels, registry=self.registry)
+        gauge = Gauge(f"tidemill_{name}", text, labels, registry=self.registry)
+        if labels:
+            self._gauges.append(gauge)
+        return gauge
 
     def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histograms:
         family = Histograms(f"tidemill_{name}", text, (*_MODEL, *labels), buckets)
         self.registry.register(family)
+        self._families.append(family)
         return family

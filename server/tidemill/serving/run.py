@@ -6,11 +6,16 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import resource
 import signal
+import sys
+import threading
+import time
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any
 
+from tidemill.batching.batcher import RUN_THREADS
 from tidemill.batching.record import BatchRecord, Observer
 from tidemill.engine.artifact import ArtifactCache
 from tidemill.errors import ConfigError
@@ -39,6 +44,7 @@ from tidemill.serving.tracing import Tracing, open_tracing
 __all__ = ["Server", "run"]
 
 _LOG = logging.getLogger("tidemill.serving")
+_GONE = (ModelState.FAILED, ModelState.UNAVAILABLE)
 _STATES = tuple(state.value for state in ModelState)
 _ANSWER_SECONDS = 1.0
 _RENEW_SECONDS = 5.0
@@ -159,9 +165,11 @@ class Server:
         self.service.refuse()
         ended = asyncio.gather(self._http.finish(), self._finish_grpc())
         await _first(hurry.wait(), asyncio.sleep(self.config.drain_limit_seconds), asyncio.shield(ended))
-        # What still waits for a run is told so now; answers need a moment to leave.
-        self.service.close()
-        await _first(ended, asyncio.sleep(_ANSWER_SECONDS))
+        ended.add_done_callback(_take_notice)
+        # What still waits for a run is told so now, then what is run; answers need a moment to leave.
+        for end in (self.service.close, self.service.abandon):
+            end()
+            await _first(asyncio.shield(ended), asyncio.sleep(_ANSWER_SECONDS))
         await asyncio.gather(self._http.abandon(), self._abandon_grpc())
         if self._cache:
             await self._cache.close()
@@ -208,7 +216,21 @@ def run(repositories: Sequence[Place], config: ServerConfig) -> int:
     _allow_connections()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(repositories, config))
+    _leave_runs_behind()
     return 0
+
+
+def _leave_runs_behind() -> None:
+    """End the process although a run goes on: native code may not heed that it is to end, and Python waits for it."""
+    ends = time.monotonic() + _ANSWER_SECONDS
+    running = [thread for thread in threading.enumerate() if thread.name.startswith(RUN_THREADS)]
+    for thread in running:
+        thread.join(max(0.0, ends - time.monotonic()))
+    if any(thread.is_alive() for thread in running):
+        _LOG.warning("a run does not end; the process ends without it")
+        sys.stdout.flush()
+        logging.shutdown()
+        os._exit(0)
 
 
 def _allow_connections() -> None:
@@ -270,6 +292,7 @@ def _events(metrics: Metrics, changes: Changes, tracing: Tracing | None) -> Even
     def on_state(served: ServedModel) -> None:
         metrics.model(served.name, served.version)
         metrics.set_state(served.name, served.version, served.state.value, _STATES)
+        (metrics.gone if served.state in _GONE else metrics.served)(served.name, served.version)
         if served.state is ModelState.READY:
             metrics.loaded(served.name, served.version, served.load_seconds)
             metrics.placed(served.name, served.version, served.placement)
@@ -317,6 +340,12 @@ def _signals(*events: asyncio.Event) -> Iterator[None]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+def _take_notice(ended: asyncio.Future[Any]) -> None:
+    """Let no exception be a surprise: what did not end by itself is cut off."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 async def _first(*awaitables: Awaitable[Any]) -> None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from typing import TypeVar
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 __all__ = ["Count", "Counters", "Distribution", "Histograms"]
+
+_T = TypeVar("_T")
 
 
 class Count:
@@ -62,6 +65,10 @@ class Counters(Collector):
         """The count of these labels, made at 0 when first asked for."""
         return self._children.setdefault(values, Count())
 
+    def drop(self, *first: str) -> None:
+        """Forget all whose labels begin so."""
+        self._children = _without(self._children, first)
+
     def collect(self) -> Iterator[Metric]:
         """The family as it stands."""
         name, text, labels = self._described
@@ -84,6 +91,10 @@ class Histograms(Collector):
         """The distribution of these labels, made empty when first asked for."""
         return self._children.setdefault(values, Distribution(self._bounds))
 
+    def drop(self, *first: str) -> None:
+        """Forget all whose labels begin so."""
+        self._children = _without(self._children, first)
+
     def collect(self) -> Iterator[Metric]:
         """The family as it stands."""
         name, text, labels = self._described
@@ -92,3 +103,7 @@ class Histograms(Collector):
             below = accumulate(found.counts)
             family.add_metric(values, list(zip(self._names, below, strict=True)), found.total)
         yield family
+
+
+def _without(children: dict[tuple[str, ...], _T], first: tuple[str, ...]) -> dict[tuple[str, ...], _T]:
+    return {labels: child for labels, child in children.items() if labels[: len(first)] != first}

@@ -114,6 +114,10 @@ class Service:
         """Let go of the models; what still waits in a queue fails with ShuttingDown."""
         self._repository.close()
 
+    def abandon(self) -> None:
+        """After `close`, end the runs that are still under way: their requests fail with ShuttingDown."""
+        self._repository.abandon()
+
     def not_ready_reason(self) -> str:
         """Why the server is not ready; "" if it is."""
         if self._draining:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple, TypeAlias
 
-from tidemill.errors import InvalidArgument
+from tidemill.errors import InvalidArgument, ShuttingDown
 from tidemill.protocol import rpc
 from tidemill.protocol.types import InferResponse
 from tidemill.repository.served_generator import ServedGenerator
@@ -40,10 +40,15 @@ class Stream:
         self._service = service
 
     async def handle(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-        """Answer one stream until the client has said all and has got all."""
+        """Answer one stream until the client has said all and has got all, or the server comes to its end.
+
+        Then what was taken is answered, and the call ends with UNAVAILABLE: a stream that is kept open for later
+        requests would hold up the end for as long as its client likes.
+        """
         answers: _Answers = asyncio.Queue(_WINDOW)
         started: set[asyncio.Task[None]] = set()
         reading = asyncio.create_task(self._start_all(requests, context, answers, started))
+        ending = asyncio.create_task(self._end(reading, answers))
         status_on_error = _STATUS_ON_ERROR in tuple(context.invocation_metadata() or ())
         try:
             while pieces := await answers.get():
@@ -51,19 +56,31 @@ class Stream:
                     if answer.error and status_on_error:
                         await context.abort(*told(answer.error))
                     yield bytes(answer.message.SerializeToString())
+            if ending.done() and ending.result():
+                await context.abort(*told(ShuttingDown("the server is shutting down")))
         finally:
-            for task in (reading, *started):
+            for task in (reading, ending, *started):
                 task.cancel()
+
+    async def _end(self, reading: asyncio.Task[None], answers: _Answers) -> bool:
+        """Once the server refuses what is new, take nothing more from the client; False if it had said all."""
+        while not self._service.refusing:
+            await self._service.changes.wait()
+        if reading.done():
+            return False
+        reading.cancel()
+        await answers.put(None)
+        return True
 
     async def _start_all(
         self, requests: AsyncIterator[bytes], context: Context, answers: _Answers, started: set[asyncio.Task[None]]
     ) -> None:
         async for data in requests:
             pieces: _Pieces = asyncio.Queue(_AHEAD)
+            await answers.put(pieces)
             task = asyncio.create_task(self._answer(data, context, pieces))
             started.add(task)
             task.add_done_callback(started.discard)
-            await answers.put(pieces)
         await answers.put(None)
 
     async def _answer(self, data: bytes, context: Context, pieces: _Pieces) -> None:
