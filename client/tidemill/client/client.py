@@ -54,7 +54,7 @@ class Client:
             model: The served model's name.
             inputs: Arrays by input name, in any memory layout and byte order, objects of DLPack in host memory, or
                 lists. They are sent with the dtype that they have. Text goes as BYTES: `str` as UTF-8, `bytes` as they
-                are; use object arrays where trailing zero bytes matter, for numpy itself drops them from "S" and "U".
+                are; use lists or object arrays where trailing zero bytes matter, for numpy drops them from "S" and "U".
             **options: See `InferOptions`.
 
         Returns:

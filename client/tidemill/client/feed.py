@@ -110,4 +110,8 @@ def _converted(value: Any) -> Array:
         raise TypeError("a masked array has elements without a value; fill them first")
     if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
         return np.from_dlpack(value)
-    return np.asarray(value)
+    array = np.asarray(value)
+    if array.dtype.kind in "SU" and not isinstance(value, np.ndarray):
+        # numpy would drop zero bytes at the end of an element, and write numbers beside texts as texts.
+        return np.array(value, dtype=object)
+    return array
