@@ -58,8 +58,8 @@ def pin(core: int) -> None:
 
 
 @contextmanager
-def running(launch: Launch, core: int, log: Path) -> Iterator[int]:
-    """A server on `core`, up before and gone after; gives its process id."""
+def running(launch: Launch, core: int | None, log: Path) -> Iterator[int]:
+    """A server on `core`, or on all of them, up before and gone after; gives its process id."""
     environment = {**os.environ, **launch.environment}
     with (
         log.open("wb") as output,
@@ -67,7 +67,7 @@ def running(launch: Launch, core: int, log: Path) -> Iterator[int]:
             launch.command,
             cwd=launch.folder,
             env=environment,
-            preexec_fn=lambda: pin(core),
+            preexec_fn=None if core is None else lambda: pin(core),
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -26,6 +26,8 @@ class GenerationConfig(Section):
         chunk: How many tokens of a prompt are read at once while other texts are generated; None lets the server
             measure what fits into `max_gap_milliseconds`.
         max_gap_milliseconds: How long other texts may wait for a prompt to be read.
+        niceness: How far its threads stand back behind those of other models on the same processors, from 0 for not at
+            all to 19; heeded on Linux.
         temperature: That of requests that do not say.
         top_p: That of requests that do not say.
     """
@@ -39,5 +41,6 @@ class GenerationConfig(Section):
     max_waiting: Count = 1024
     chunk: Count | None = None
     max_gap_milliseconds: Count = 150
+    niceness: Annotated[int, Field(ge=0, le=19)] = 10
     temperature: Annotated[float, Field(ge=0, le=100)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -34,12 +34,14 @@ class GeneratorOptions:
         lonely_chunk: The same while none does.
         max_waiting: Texts that may wait for a slot.
         ends: The tokens by which the model ends a text.
+        prepare: Called first on the thread that makes the texts.
     """
 
     chunk: int = 64
     lonely_chunk: int = 512
     max_waiting: int = 1024
     ends: frozenset[int] = frozenset()
+    prepare: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,7 @@ class Generator:
     # What follows runs in the thread.
 
     def _run(self) -> None:
+        self.options.prepare()
         while self._welcome():
             self._say_gone()
             step = self._slots.plan()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tidemill.adapters.adapter import open_adapter
@@ -14,6 +16,7 @@ from tidemill.batching.record import Observer
 from tidemill.bundle.config import ModelConfig
 from tidemill.engine.artifact import ArtifactCache
 from tidemill.engine.instance import Instance
+from tidemill.engine.niceness import run_nicely
 from tidemill.errors import LoadFailed, ModelNotReady
 from tidemill.generation.generator import Observers
 from tidemill.repository.breaker import break_after
@@ -105,7 +108,7 @@ class BringUp:
                 await self._load(plan, served, base, on_broken)
         except Exception as error:
             _LOG.error("model %r version %r failed to load: %s", plan.name, plan.version, error)
-            served.fail(str(error) or type(error).__name__)
+            served.fail(_for_callers(str(error) or type(error).__name__, plan.folder))
             return served.reason
         served.ready(self.clock() - started)
         _LOG.info("model %r version %s is ready after %.2f s", plan.name, plan.version, served.load_seconds)
@@ -129,7 +132,9 @@ class BringUp:
     async def _open_generator(self, plan: Plan, served: ServedGenerator) -> None:
         if plan.fault or plan.bundle is None or plan.config.generation is None:
             raise LoadFailed(plan.fault or "there is no bundle")
-        instance = await asyncio.to_thread(open_instance, plan.bundle, plan.config, self.artifacts)
+        open_model = partial(open_instance, plan.bundle, plan.config, self.artifacts)
+        # A session's threads inherit the niceness of the one that makes them.
+        instance = await asyncio.to_thread(run_nicely, plan.config.generation.niceness, open_model)
         served.advance(ModelState.WARMING)
         observers = self.events.on_text(served)
         model = await open_text_model(instance, plan.config.generation, plan.folder, observers, asyncio.to_thread)
@@ -180,6 +185,13 @@ class BringUp:
             return open_instance(bundle, config, self.artifacts)
 
         return calibrate(config, open_by, kept) if config.instances == "auto" else (config, open_by(config))
+
+
+def _for_callers(reason: str, folder: Path) -> str:
+    """What is wrong with a model, without where on this machine its repository lies: that is for the log."""
+    for repository in {folder.parent.absolute(), folder.parent.resolve()}:
+        reason = re.sub(rf"(?<![\w.-]){re.escape(str(repository))}/", "", reason)
+    return reason
 
 
 def _tell(loop: asyncio.AbstractEventLoop, on_broken: Callable[[str], None], reason: str) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tidemill.bundle.generation_config import GenerationConfig
 from tidemill.engine.instance import Instance
+from tidemill.engine.niceness import stand_back
 from tidemill.engine.slot_session import SlotSession
 from tidemill.errors import ConfigError, InvalidArgument, PromptTooLong, Unsupported
 from tidemill.generation.chat import ChatTemplate
@@ -138,7 +140,8 @@ async def open_text_model(
     """
     session, tokenizer, template = await off_loop(_open_parts, instance, config, folder)
     ends = frozenset(_token(tokenizer, name) for name in config.ends)
-    options = GeneratorOptions(max_waiting=config.max_waiting, ends=ends)
+    prepare = partial(stand_back, config.niceness)
+    options = GeneratorOptions(max_waiting=config.max_waiting, ends=ends, prepare=prepare)
     chunk = config.chunk or await off_loop(_measure_chunk, session, config.max_gap_milliseconds / 1e3)
     options = replace(options, chunk=chunk, lonely_chunk=max(chunk, options.lonely_chunk))
     generator = Generator(session, tokenizer, options, observers)
