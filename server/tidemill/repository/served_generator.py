@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -130,7 +130,7 @@ class ServedGenerator(ServedModel):
         work = asyncio.ensure_future(self._make(model, wanted, deadline))
         return Started(self, request, [_OUTPUT.name], work)
 
-    async def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
+    async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """The pieces of one text as they come, the last with the parameter `finish_reason`.
 
         Raises:
@@ -143,8 +143,12 @@ class ServedGenerator(ServedModel):
         if len(texts) != 1:
             raise InvalidArgument(f"input 'text_input' holds {len(texts)} texts; a stream is of one")
         with self.held():
-            async for piece in model.generator.submit(self._wanted(model, texts[0], request)):
-                yield self._response(request, piece)
+            made = model.generator.submit(self._wanted(model, texts[0], request))
+            try:
+                async for piece in made:
+                    yield self._response(request, piece)
+            finally:
+                made.cancel()
 
     def _wanted(self, model: TextModel, text: bytes, request: InferRequest) -> GenerationRequest:
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any, NamedTuple, TypeAlias
 
 from tidemill.errors import InvalidArgument, ShuttingDown
@@ -88,22 +89,24 @@ class Stream:
         try:
             message = self._parsed(data)
             identifier = message.id
-            async for response in self._infer(message, context):
-                await pieces.put(_Answer(write_message(_METHOD, infer_response=response)))
+            async with aclosing(self._infer(message, context)) as responses:
+                async for response in responses:
+                    await pieces.put(_Answer(write_message(_METHOD, infer_response=response)))
         except Exception as error:
             refusal = write_message(_METHOD, error_message=told(error)[1])
             refusal.infer_response.id = identifier
             await pieces.put(_Answer(refusal, error))
         await pieces.put(None)
 
-    async def _infer(self, message: Any, context: Context) -> AsyncIterator[Any]:
+    async def _infer(self, message: Any, context: Context) -> AsyncGenerator[Any, None]:
         carrier = carrier_of(context) if self._service.admission.watchers else None
         with self._service.track("stream", message.model_name, message.model_version, carrier) as admitted:
             request = rpc.request_from_message(message, self._service.memory.reader())
             admitted.request = request
             if isinstance(admitted.served, ServedGenerator):
-                async for piece in admitted.served.stream(request):
-                    yield _written(piece, final="finish_reason" in piece.parameters)
+                async with aclosing(admitted.served.stream(request)) as answers:
+                    async for piece in answers:
+                        yield _written(piece, final="finish_reason" in piece.parameters)
             else:
                 response = await self._service.infer(request, context.time_remaining())
                 admitted.timing = response.timing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from starlette.types import Receive, Send
 
@@ -14,7 +14,9 @@ __all__ = ["send_events"]
 _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
 
-async def send_events(events: AsyncIterator[bytes], receive: Receive, send: Send, *, done: bytes | None = None) -> None:
+async def send_events(
+    events: AsyncGenerator[bytes, None], receive: Receive, send: Send, *, done: bytes | None = None
+) -> None:
     """Send every event; nothing is sent before the first is there, so that what fails before can be told by a status.
 
     Args:
@@ -39,9 +41,11 @@ async def send_events(events: AsyncIterator[bytes], receive: Receive, send: Send
         await send({"type": "http.response.body", "body": b""})
     finally:
         leaving.cancel()
+        # Not left to the garbage collector: whoever makes the events is to stop now.
+        await events.aclose()
 
 
-async def _next(events: AsyncIterator[bytes], leaving: asyncio.Future[None]) -> bytes | None:
+async def _next(events: AsyncGenerator[bytes, None], leaving: asyncio.Future[None]) -> bytes | None:
     coming = asyncio.ensure_future(anext(events, None))
     try:
         await asyncio.wait((coming, leaving), return_when=asyncio.FIRST_COMPLETED)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 
 import orjson
 from starlette.datastructures import Headers, QueryParams
@@ -53,12 +54,13 @@ class GenerateStreamRoute(InferRoute):
             await refusal(scope, receive, send)
 
 
-async def _events(served: ServedGenerator, request: InferRequest) -> AsyncIterator[bytes]:
+async def _events(served: ServedGenerator, request: InferRequest) -> AsyncGenerator[bytes, None]:
     begun = False
     try:
-        async for response in served.stream(request):
-            yield format_generated(response)
-            begun = True
+        async with aclosing(served.stream(request)) as answers:
+            async for response in answers:
+                yield format_generated(response)
+                begun = True
     except TidemillError as error:
         if not begun:
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -64,7 +64,7 @@ class Texts:
         choices = [self._writer.choice(index, piece) for index, piece in enumerate(pieces)]
         return self._head.body(self._writer.kind, choices) | {"usage": self._usage.body()}
 
-    async def events(self, *, usage: bool) -> AsyncIterator[bytes]:
+    async def events(self, *, usage: bool) -> AsyncGenerator[bytes, None]:
         """The chunks as they come, as JSON; the last is an error if a text fails.
 
         Args:
