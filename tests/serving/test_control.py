@@ -107,50 +107,6 @@ async def test_pages_of_other_origins_cannot_control(
     assert answer.status_code == status
 
 
-HOSTILE_NAMES = [
-    "%2e%2e",
-    "%2e%2e%2fx",
-    "a%2f..%2f..%2fx",
-    "..%5cx",
-    "%2fetc",
-    "a%00b",
-    "con:1",
-    "n" * 5000,
-    "\u2024\u2024",
-]
-
-
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
-async def test_names_lead_nowhere(all_models: Path, start_server: Any, connect: Any, name: str, tmp_path: Path) -> None:
-    server = await start_server(all_models, load=False)
-    client: httpx.AsyncClient = connect(server)
-    model = f"/v2/models/{name}"
-    asked = [("GET", model), ("GET", f"{model}/config"), ("GET", f"{model}/stats"), ("POST", f"{model}/infer")]
-    asked += [("POST", f"/v2/repository/models/{name}/{verb}") for verb in ("load", "unload")]
-    for method, path in asked:
-        answer = await client.request(method, path)
-        assert answer.status_code in (400, 404, 405), (path[:80], answer.text)
-        assert len(answer.json()["error"]) < 1000
-
-
-@pytest.mark.parametrize("name", ["..", "../x", "a/../../x", "/etc", "", ".", "a\0b", "con:1", "n" * 5000])
-async def test_names_lead_nowhere_over_grpc(all_models: Path, start_server: Any, name: str) -> None:
-    server = await start_server(all_models, load=False)
-    requests = {
-        "ModelMetadata": messages.ModelMetadataRequest(name=name),
-        "ModelConfig": messages.ModelConfigRequest(name=name),
-        "ModelInfer": messages.ModelInferRequest(model_name=name),
-        "RepositoryModelLoad": messages.RepositoryModelLoadRequest(model_name=name),
-        "RepositoryModelUnload": messages.RepositoryModelUnloadRequest(model_name=name),
-    }
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
-        for method, request in requests.items():
-            stub = channel.unary_unary(rpc.method_path(method), lambda message: message.SerializeToString())
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stub(request)
-            assert caught.value.code().name in ("NOT_FOUND", "INVALID_ARGUMENT"), method
-
-
 async def test_a_load_may_bring_its_files(write_model: WriteModel, start_server: Any, connect: Any) -> None:
     repository = write_model("value", k=1.0)
     other = write_model("value", repository=repository.parent / "other", k=7.0)

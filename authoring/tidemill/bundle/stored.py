@@ -118,7 +118,7 @@ def file_entry(path: Path) -> FileEntry:
 
 def _read_manifest(folder: Path) -> bytes:
     file = folder / MANIFEST_FILE
-    if not file.exists():
+    if not os.path.lexists(file):
         raise InvalidBundle(f"this is no bundle, since there is no {MANIFEST_FILE}")
     size = check_inside(folder, MANIFEST_FILE)
     if size > _MAX_MANIFEST_BYTES:

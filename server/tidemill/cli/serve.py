@@ -42,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--http-fast-lane", action=argparse.BooleanOptionalAction, help="REST's short way (on)")
     parser.add_argument("--grpc-fast-lane", action=argparse.BooleanOptionalAction, help="gRPC's own HTTP/2 (off)")
+    parser.add_argument("--allow-code", action=argparse.BooleanOptionalAction, help="run pipeline.py files (off)")
     parser.add_argument("--artifact-dir", type=Path, help="where optimised graphs are kept for the next start")
     parser.add_argument("--precompiled", action=argparse.BooleanOptionalAction, help="compile nothing; load only those")
     parser.add_argument("--cache-bytes", type=int, help="memory for answers of models with response_cache")

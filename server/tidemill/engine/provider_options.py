@@ -15,7 +15,7 @@ from tidemill.engine.providers import (
 )
 from tidemill.errors import ConfigError
 
-__all__ = ["OptionValue", "check_provider_options"]
+__all__ = ["OptionValue", "check_provider_options", "place_options"]
 
 OptionValue: TypeAlias = str | int | float | bool
 
@@ -43,6 +43,24 @@ def check_provider_options(
             raise ConfigError(f"there are options for {name}, but the providers are {', '.join(asked)}")
         checked[provider] = {key: _check(name, provider, key, value) for key, value in values.items()}
     return checked
+
+
+def place_options(options: Mapping[str, Mapping[str, OptionValue]]) -> list[str]:
+    """The options, as `provider.key`, that say where a file is; of a provider without a table, all that are text.
+
+    Raises:
+        ConfigError: A provider is unknown.
+    """
+    return [
+        f"{name}.{key}"
+        for name, values in options.items()
+        for key, value in values.items()
+        if _may_be_place(_KNOWN.get(resolve_provider(name)), key, value)
+    ]
+
+
+def _may_be_place(known: Mapping[str, str | tuple[str, ...]] | None, key: str, value: OptionValue) -> bool:
+    return isinstance(value, str) if known is None else known.get(key) == "place"
 
 
 def _check(name: str, provider: str, key: str, value: OptionValue) -> str:
@@ -100,15 +118,15 @@ _TENSORRT: dict[str, str | tuple[str, ...]] = {
     "trt_dump_ep_context_model": _FLAG,
     "trt_dump_subgraphs": _FLAG,
     "trt_engine_cache_enable": _FLAG,
-    "trt_engine_cache_path": "text",
-    "trt_engine_cache_prefix": "text",
+    "trt_engine_cache_path": "place",
+    "trt_engine_cache_prefix": "place",
     "trt_engine_hw_compatible": _FLAG,
     "trt_ep_context_embed_mode": _FLAG,
-    "trt_ep_context_file_path": "text",
+    "trt_ep_context_file_path": "place",
     "trt_force_sequential_engine_build": _FLAG,
     "trt_force_timing_cache": _FLAG,
     "trt_fp16_enable": _FLAG,
-    "trt_int8_calibration_table_name": "text",
+    "trt_int8_calibration_table_name": "place",
     "trt_int8_enable": _FLAG,
     "trt_int8_use_native_calibration_table": _FLAG,
     "trt_layer_norm_fp32_fallback": _FLAG,
@@ -124,7 +142,7 @@ _TENSORRT: dict[str, str | tuple[str, ...]] = {
     "trt_sparsity_enable": _FLAG,
     "trt_tactic_sources": "text",
     "trt_timing_cache_enable": _FLAG,
-    "trt_timing_cache_path": "text",
+    "trt_timing_cache_path": "place",
     "trt_weight_stripped_engine_enable": _FLAG,
 }
 _KNOWN: dict[str, dict[str, str | tuple[str, ...]]] = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from tidemill.bundle.config import ModelConfig, load_config, read_config
-from tidemill.errors import ConfigError
-from tidemill.repository.layout import TRITON_CONFIG_FILE, ModelFolder
+from tidemill.bundle.stored import check_inside
+from tidemill.errors import ConfigError, InvalidBundle
+from tidemill.repository.layout import CONFIG_FILE, TRITON_CONFIG_FILE, ModelFolder
 
 __all__ = ["folder_config", "given_config"]
 
@@ -16,17 +18,27 @@ def folder_config(folder: ModelFolder) -> ModelConfig:
     """The content of model.yaml or of Triton's config.pbtxt; all defaults without either.
 
     Raises:
-        ConfigError: It is wrong, or there are both.
+        ConfigError: It is wrong, is no regular file of the folder's, or there are both.
     """
-    triton = folder.path / TRITON_CONFIG_FILE
-    if not triton.is_file():
-        return load_config(folder.config_path)
-    if folder.config_path.is_file():
+    present = [name for name in (CONFIG_FILE, TRITON_CONFIG_FILE) if _is_there(folder, name)]
+    if len(present) > 1:
         raise ConfigError(f"{folder.path} has both a model.yaml and a {TRITON_CONFIG_FILE}; remove one")
+    if present != [TRITON_CONFIG_FILE]:
+        return load_config(folder.config_path)
     # Only Triton's own format takes protobuf.
     from tidemill.repository.triton_config import load_triton_config
 
-    return load_triton_config(triton)
+    return load_triton_config(folder.path / TRITON_CONFIG_FILE)
+
+
+def _is_there(folder: ModelFolder, name: str) -> bool:
+    if not os.path.lexists(folder.path / name):
+        return False
+    try:
+        check_inside(folder.path, name)
+    except InvalidBundle as error:
+        raise ConfigError(str(error)) from None
+    return True
 
 
 def given_config(fields: Mapping[str, Any]) -> ModelConfig:

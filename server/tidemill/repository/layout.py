@@ -8,6 +8,7 @@ A single model can stand for a repository, as KServe mounts it: its folder, or o
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -105,7 +106,7 @@ def find_folder(repositories: Sequence[Path | OneModel], name: str) -> ModelFold
         return None
     found = [folder for repository in repositories if (folder := _find(repository, name))]
     if len(found) > 1:
-        raise ConfigError(f"model {name!r} is in two places: {found[0].path} and {found[1].path}")
+        raise ConfigError(f"model {name!r} is in two places: {len(found)} repositories hold it; leave it in one")
     return found[0] if found else None
 
 
@@ -157,11 +158,12 @@ def _scan_repository(repository: Path | OneModel) -> list[ModelFolder]:
 
 
 def _is_model(path: Path) -> bool:
-    return _has_config(path) or any(_is_numbered(entry) for entry in path.iterdir())
+    # What lies behind a link that leads out is not looked at, not even whether it is a model.
+    return _leaves(path, path.parent) or _has_config(path) or any(_is_numbered(entry) for entry in path.iterdir())
 
 
 def _has_config(path: Path) -> bool:
-    return (path / CONFIG_FILE).is_file() or (path / TRITON_CONFIG_FILE).is_file()
+    return os.path.lexists(path / CONFIG_FILE) or os.path.lexists(path / TRITON_CONFIG_FILE)
 
 
 def _is_numbered(path: Path) -> bool:
@@ -169,7 +171,8 @@ def _is_numbered(path: Path) -> bool:
 
 
 def _is_complete(path: Path) -> bool:
-    return any((path / name).is_file() for name in _BUNDLE_FILES)
+    # A link that leads out, or a pipe, is there: opening the bundle says what is wrong with it.
+    return any(os.path.lexists(path / name) for name in _BUNDLE_FILES)
 
 
 def _leaves(path: Path, root: Path) -> bool:

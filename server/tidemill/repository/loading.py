@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import mmap
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def open_version(folder: Path) -> StoredBundle:
     Raises:
         InvalidBundle: The files are missing or contradict each other.
     """
-    if (folder / MANIFEST_FILE).is_file():
+    if os.path.lexists(folder / MANIFEST_FILE):
         return open_bundle(folder)
     # Reading a signature from ONNX takes the onnx package, which bundles do without.
     from tidemill.bundle.foreign import open_foreign

@@ -1,4 +1,4 @@
-"""What a caller gives along with the wish to load a model; writes nowhere but into a folder of its own."""
+"""What a caller gives along with the wish to load a model; writes only into a folder of its own, and runs nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tidemill.bundle.config import ModelConfig
+from tidemill.engine.provider_options import place_options
 from tidemill.errors import ConfigError, InvalidArgument
 from tidemill.repository.configuration import given_config
 from tidemill.repository.layout import ModelFolder, name_fault, scan_model
@@ -43,7 +44,8 @@ def read_upload(name: str, config: Mapping[str, Any] | None, files: Mapping[str,
         None if nothing was given.
 
     Raises:
-        InvalidArgument: The name or a path cannot be, the config is wrong, or there are files without a config.
+        InvalidArgument: The name or a path cannot be, the config is wrong or asks for what only the operator may ask
+            for, or there are files without a config.
     """
     if files and config is None:
         raise InvalidArgument("files can only be loaded together with a config")
@@ -51,9 +53,20 @@ def read_upload(name: str, config: Mapping[str, Any] | None, files: Mapping[str,
         return None
     try:
         given = given_config(config)
+        _check_modest(given)
     except ConfigError as error:
         raise InvalidArgument(str(error)) from None
     return _written(name, given, files) if files else Upload(given)
+
+
+def _check_modest(config: ModelConfig) -> None:
+    """Whoever may load models may neither run code on the server nor choose where it reads and writes files."""
+    if config.pipeline:
+        raise ConfigError(
+            "pipeline: code is run only as the repository's model.yaml says, never as a load request does"
+        )
+    if places := place_options(config.provider_options):
+        raise ConfigError(f"provider_options: {', '.join(places)} can be set in the repository's model.yaml only")
 
 
 def _written(name: str, config: ModelConfig, files: Mapping[str, bytes]) -> Upload:

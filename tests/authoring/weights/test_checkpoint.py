@@ -88,7 +88,7 @@ def test_faulty_renames(rename: dict[str, str], text: str) -> None:
         ({"c": "one.safetensors", "d": "two.safetensors"}, "one.safetensors lacks 'c'; two.safetensors lacks 'd'"),
     ],
 )
-def test_faulty_indices(weight_map: object, text: str) -> None:
+def test_b34_faulty_indices(weight_map: object, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         Checkpoint(with_index(weight_map), ["w.safetensors.index.json"])
 

@@ -73,7 +73,7 @@ def test_remote_shards_are_cached_and_mapped(site: Any, cache: Cache) -> None:
 
 
 @pytest.mark.parametrize("outside", ["../1.safetensors", "/1.safetensors", "http://host/1.safetensors"])
-def test_a_remote_index_names_only_what_lies_beside_it(site: Any, cache: Cache, outside: str) -> None:
+def test_b34_a_remote_index_names_only_what_lies_beside_it(site: Any, cache: Cache, outside: str) -> None:
     url = site.put("m/x.index.json", json.dumps({"weight_map": {"a": outside}}).encode())
     with pytest.raises(ValueError, match="shards must be"):
         open_checkpoint(url, cache=cache)

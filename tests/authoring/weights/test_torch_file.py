@@ -138,7 +138,7 @@ class Canary:
 
 
 @pytest.mark.parametrize("write", [write_zip, write_legacy])
-def test_code_is_never_run(tmp_path: Path, write: Callable[..., None]) -> None:
+def test_b34_code_is_never_run(tmp_path: Path, write: Callable[..., None]) -> None:
     write(tmp_path / "w.pt", {"w": Canary(tmp_path / "owned")})
     with pytest.raises(
         ValueError, match=r"w\.pt cannot be read .*: its pickle names posix\.mkdir, which is not allowed"
