@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +33,13 @@ def files(pid: str) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
+def _let_go_of_lost_connections() -> None:
+    """httpx loses connections whose callers are cancelled while they are made; here, not in the server."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
 async def test_every_request_of_a_mixed_load_gets_its_right_answer(write_model: Callable[..., Path]) -> None:
     repository = write_model("value", "v", k=1, config=PRIORITIES)
     write_model("two", config=PRIORITIES)
@@ -48,6 +58,10 @@ async def test_every_request_of_a_mixed_load_gets_its_right_answer(write_model: 
         account = await load.run()
         async with httpx.AsyncClient(base_url=f"http://{server['http']}") as client:
             page = (await client.get("/metrics")).text
+        _let_go_of_lost_connections()
+        async with asyncio.timeout(30):
+            while files(server["pid"]) > open_before:
+                await asyncio.sleep(0.05)
         after, open_after = resident(server["pid"]), files(server["pid"])
     print(f"\n{account}; memory {before / 1e6:.0f} to {after / 1e6:.0f} MB, files {open_before} to {open_after}")
     assert warm.faults == []
@@ -59,5 +73,3 @@ async def test_every_request_of_a_mixed_load_gets_its_right_answer(write_model: 
     assert re.search(r"^tidemill_inflight_requests 0\.0$", page, re.MULTILINE)
     assert not re.search(r"^tidemill_queue_depth\{.*\} [1-9]", page, re.MULTILINE)
     assert after < before * GROWTH + (16 << 20)
-    # The last scrape's own connection may still be there.
-    assert open_after <= open_before + 2
