@@ -52,15 +52,12 @@ PACKAGES = {
         "tidemill.serving"
     ),
     # bundle.foreign names the one error that onnx raises for a file that is not ONNX.
-    "google": (
-        "tidemill.protocol.messages tidemill.protocol.rpc tidemill.client.grpc tidemill.serving.grpc "
-        "tidemill.bundle.foreign"
-    ),
-    "grpc": "tidemill.client.grpc tidemill.serving.grpc",
+    "google": ("tidemill.protocol.messages tidemill.protocol.rpc tidemill.serving.grpc tidemill.bundle.foreign"),
+    "grpc": "tidemill.serving.grpc",
     "grpc_health": "tidemill.serving.grpc",
     "grpc_reflection": "tidemill.serving.grpc",
     "httpx": "tidemill.bench.target tidemill.bench.texts",
-    "hpack": "tidemill.bench.http2 tidemill.serving.grpc.fast",
+    "hpack": "tidemill.client.header_blocks tidemill.bench.http2 tidemill.serving.grpc.fast",
     "matplotlib": "tidemill.bench.plot",
     "PIL": "tidemill.cli.pictures tidemill.adapters.image",
     "safetensors": "tidemill.weights",

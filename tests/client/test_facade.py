@@ -16,7 +16,7 @@ def test_exported_names() -> None:
         assert getattr(tidemill.client, name).__name__ == name
 
 
-@pytest.mark.parametrize(("missing", "works", "extra"), [("grpc", "http", "grpc"), ("orjson", "grpc", "client")])
+@pytest.mark.parametrize(("missing", "works", "extra"), [("hpack", "http", "grpc"), ("orjson", "grpc", "client")])
 def test_a_missing_extra_is_named_and_spares_the_other_wire(missing: str, works: str, extra: str) -> None:
     fails = {"http": "grpc", "grpc": "http"}[works]
     program = f"""

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from tidemill.protocol import messages, rpc
+from tidemill.protocol.http2 import PREFACE, Fault, Frame, Setting, frame, literal, settings
 from tidemill.protocol.types import InferRequest
-from tidemill.serving.grpc.fast.frames import PREFACE, Fault, Frame, Setting, frame, literal, settings
 from tidemill.serving.run import Server
 
 ENDS, END_STREAM, END_HEADERS, PADDED, PRIORITY = 5, 1, 4, 8, 32

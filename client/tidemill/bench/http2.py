@@ -14,40 +14,27 @@ from urllib.parse import unquote
 
 from tidemill.bench.http1 import Done
 from tidemill.errors import InferenceFailed, Unavailable
-from tidemill.protocol.status import error_from_grpc
+from tidemill.protocol.http2 import (
+    ACK,
+    END_HEADERS,
+    END_STREAM,
+    PADDED,
+    PREFACE,
+    PRIORITY,
+    Frame,
+    Setting,
+    frame,
+    literal,
+    settings,
+)
+from tidemill.protocol.status import GRPC_CODES, error_from_grpc
 
 __all__ = ["Http2Connection", "header_block"]
 
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW, _CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
-_END_STREAM, _END_HEADERS, _ACK, _PADDED, _PRIORITY = 1, 4, 1, 8, 32
-_TABLE_SIZE, _INITIAL_WINDOW, _MAX_FRAME = 1, 4, 5
-_FRAME = struct.Struct(">BHBBI")
-_SETTING = struct.Struct(">HI")
+_HEAD = struct.Struct(">IBI")
 _LARGEST_WINDOW = 2**31 - 1
 _DEFAULT_WINDOW = 65_535
 _RENEW_AFTER = 2**30
-
-# gRPC's own names for the numbers of grpc-status.
-_CODES = [
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-]
 
 
 def header_block(path: str, authority: str, *, tls: bool, more: Mapping[str, str]) -> bytes:
@@ -56,19 +43,8 @@ def header_block(path: str, authority: str, *, tls: bool, more: Mapping[str, str
     # 0x83 is ":method: POST", 0x86 and 0x87 are ":scheme: http" and "https" of the static table.
     block = bytes([0x83, 0x87 if tls else 0x86])
     for name, value in headers.items():
-        block += b"\0" + _text(name.lower().encode()) + _text(value.encode())
+        block += literal(name.lower().encode(), value.encode())
     return block
-
-
-def _text(data: bytes) -> bytes:
-    length, head = len(data), b""
-    if length < 127:
-        return bytes([length]) + data
-    length -= 127
-    while length >= 128:
-        head += bytes([length % 128 + 128])
-        length //= 128
-    return bytes([127]) + head + bytes([length]) + data
 
 
 class Http2Connection(asyncio.Protocol):
@@ -100,7 +76,7 @@ class Http2Connection(asyncio.Protocol):
             return
         self._stream += 2
         self._stream_window, self._unsent = self._initial_window, memoryview(request)
-        head = _frame(_HEADERS, _END_HEADERS, self._stream, self._headers)
+        head = frame(Frame.HEADERS, END_HEADERS, self._stream, self._headers)
         self._transport.write(head + self._next_data())
 
     def close(self) -> None:
@@ -111,9 +87,8 @@ class Http2Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Part of asyncio.Protocol."""
         self._transport = cast(asyncio.Transport, transport)
-        settings = _SETTING.pack(_TABLE_SIZE, 0) + _SETTING.pack(_INITIAL_WINDOW, _LARGEST_WINDOW)
-        opening = _frame(_SETTINGS, 0, 0, settings) + _window_update(_LARGEST_WINDOW - _DEFAULT_WINDOW)
-        self._transport.write(_PREFACE + opening)
+        opening = settings({Setting.HEADER_TABLE_SIZE: 0, Setting.INITIAL_WINDOW_SIZE: _LARGEST_WINDOW})
+        self._transport.write(PREFACE + opening + _window_update(_LARGEST_WINDOW - _DEFAULT_WINDOW))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Part of asyncio.Protocol."""
@@ -125,39 +100,39 @@ class Http2Connection(asyncio.Protocol):
         buffer = self._buffer
         buffer += data
         start = 0
-        while len(buffer) - start >= _FRAME.size:
-            high, low, kind, flags, stream = _FRAME.unpack_from(buffer, start)
-            end = start + _FRAME.size + (high << 16) + low
+        while len(buffer) - start >= _HEAD.size:
+            first, flags, stream = _HEAD.unpack_from(buffer, start)
+            end = start + _HEAD.size + (first >> 8)
             if end > len(buffer):
                 break
-            self._take(kind, flags, stream & _LARGEST_WINDOW, bytes(buffer[start + _FRAME.size : end]))
+            self._take(first & 0xFF, flags, stream & _LARGEST_WINDOW, bytes(buffer[start + _HEAD.size : end]))
             start = end
         del buffer[:start]
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if kind == _DATA:
+        if kind == Frame.DATA:
             self._count(len(payload))
-        elif kind in (_HEADERS, _CONTINUATION):
+        elif kind in (Frame.HEADERS, Frame.CONTINUATION):
             self._take_headers(kind, flags, stream, payload)
-        elif kind == _WINDOW:
+        elif kind == Frame.WINDOW_UPDATE:
             self._widen(stream, int.from_bytes(payload, "big"))
-        elif kind == _SETTINGS and not flags & _ACK:
+        elif kind == Frame.SETTINGS and not flags & ACK:
             self._apply(payload)
-        elif kind == _PING and not flags & _ACK:
-            self._write(_frame(_PING, _ACK, 0, payload))
-        elif kind == _RESET and stream == self._stream:
+        elif kind == Frame.PING and not flags & ACK:
+            self._write(frame(Frame.PING, ACK, 0, payload))
+        elif kind == Frame.RST_STREAM and stream == self._stream:
             self._finish(Unavailable(f"the server reset the call with error {int.from_bytes(payload, 'big')}"))
-        elif kind == _GOAWAY:
+        elif kind == Frame.GOAWAY:
             self.usable = False
 
     def _take_headers(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if kind == _HEADERS:
-            self._ends = bool(flags & _END_STREAM)
-            padding = payload[0] if flags & _PADDED else 0
-            start = (1 if flags & _PADDED else 0) + (5 if flags & _PRIORITY else 0)
+        if kind == Frame.HEADERS:
+            self._ends = bool(flags & END_STREAM)
+            padding = payload[0] if flags & PADDED else 0
+            start = (1 if flags & PADDED else 0) + (5 if flags & PRIORITY else 0)
             payload = payload[start : len(payload) - padding]
         self._block += payload
-        if flags & _END_HEADERS:
+        if flags & END_HEADERS:
             block, self._block = self._block, b""
             if self._ends and stream == self._stream:
                 self._finish(self._outcome(block))
@@ -185,13 +160,13 @@ class Http2Connection(asyncio.Protocol):
         self._write(self._next_data())
 
     def _apply(self, payload: bytes) -> None:
-        for name, value in _SETTING.iter_unpack(payload):
-            if name == _INITIAL_WINDOW:
+        for name, value in struct.iter_unpack(">HI", payload):
+            if name == Setting.INITIAL_WINDOW_SIZE:
                 self._stream_window += value - self._initial_window
                 self._initial_window = value
-            elif name == _MAX_FRAME:
+            elif name == Setting.MAX_FRAME_SIZE:
                 self._max_frame = value
-        self._write(_frame(_SETTINGS, _ACK, 0, b"") + self._next_data())
+        self._write(frame(Frame.SETTINGS, ACK, 0, b"") + self._next_data())
 
     def _next_data(self) -> bytes:
         """What of the request may be sent now."""
@@ -200,7 +175,7 @@ class Http2Connection(asyncio.Protocol):
             part, self._unsent = self._unsent[:size], self._unsent[size:]
             self._window -= size
             self._stream_window -= size
-            frames.append(_frame(_DATA, 0 if self._unsent else _END_STREAM, self._stream, bytes(part)))
+            frames.append(frame(Frame.DATA, 0 if self._unsent else END_STREAM, self._stream, bytes(part)))
         return b"".join(frames)
 
     def _write(self, data: bytes) -> None:
@@ -213,12 +188,8 @@ class Http2Connection(asyncio.Protocol):
             done(error)
 
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return _FRAME.pack(len(payload) >> 16, len(payload) & 0xFFFF, kind, flags, stream) + payload
-
-
 def _window_update(size: int) -> bytes:
-    return _frame(_WINDOW, 0, 0, size.to_bytes(4, "big"))
+    return frame(Frame.WINDOW_UPDATE, 0, 0, size.to_bytes(4, "big"))
 
 
 def _decode(block: bytes) -> Exception | None:
@@ -228,6 +199,6 @@ def _decode(block: bytes) -> Exception | None:
     status = headers.get("grpc-status")
     if status == "0":
         return None
-    if status is None or not status.isdigit() or int(status) >= len(_CODES):
+    if status is None or not status.isdigit() or int(status) >= len(GRPC_CODES):
         return InferenceFailed(f"the server ended the call without a gRPC status: {headers}")
-    return error_from_grpc(_CODES[int(status)], unquote(headers.get("grpc-message", "")))
+    return error_from_grpc(GRPC_CODES[int(status)], unquote(headers.get("grpc-message", "")))

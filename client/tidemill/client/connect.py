@@ -24,21 +24,26 @@ def settle(url: str, headers: Mapping[str, str] | None, settings: Settings | Non
 
 def open_wire(address: Address, settings: Settings) -> Wire:
     """How to put questions there."""
-    kind = _load(address, "_core", "Wire")
-    wire: Wire = kind() if address.is_grpc else kind(settings.binary)
+    if address.is_grpc:
+        wire: Wire = _load(address, "_core", "GrpcWire")()
+    else:
+        wire = _load(address, "_core", "HttpWire")(settings.binary)
     return wire
 
 
 def open_transport(address: Address, settings: Settings, prefix: str = "") -> Any:
     """What moves the bytes; `prefix` "Async" for asyncio."""
-    return _load(address, "", "Transport", prefix)(address, settings)
+    links = _load(address, "", "grpc_links" if address.is_grpc else "http_links")(address, settings)
+    # Imported late, for it brings asyncio.
+    transports = import_module("tidemill.client.transport")
+    return getattr(transports, f"{prefix}Transport")(address, settings, links)
 
 
-def _load(address: Address, file: str, name: str, prefix: str = "") -> Any:
+def _load(address: Address, file: str, name: str) -> Any:
     kind = "grpc" if address.is_grpc else "http"
     try:
         module = import_module(f"tidemill.client.{kind}{file}")
     except ModuleNotFoundError as error:
         extra = "grpc" if address.is_grpc else "client"
         raise ImportError(f'{address} needs {error.name}; install it with: pip install "tidemill[{extra}]"') from error
-    return getattr(module, f"{prefix}{kind.capitalize()}{name}")
+    return getattr(module, name)

@@ -1,22 +1,21 @@
 """HTTP/1.1 without sockets: a generator says what to send and where to receive, any driver does it.
 
 It reads what servers of the protocol answer: a Content-Length, chunks, or a body that ends with the connection (RFC
-9112). The driver sends each list that it is given, and fills each memoryview, telling how many bytes came.
+9112).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any
 
 from tidemill.client.call import Call, Part
 from tidemill.client.http_core import Reply
+from tidemill.client.link import Steps
 from tidemill.errors import InferenceFailed, Unavailable
 
-__all__ = ["Exchange", "Steps", "format_head"]
-
-Steps: TypeAlias = Generator[list[Part] | memoryview, int, Reply]
+__all__ = ["Http1Link", "format_head"]
 
 _FIRST_BYTES = 1 << 14
 _LONGEST_HEAD = 1 << 16
@@ -30,16 +29,36 @@ def format_head(host: str, sent: dict[str, str]) -> str:
     return "".join(f"{name}: {value}\r\n" for name, value in lines.items())
 
 
-class Exchange:
-    """One request and its answer.
+class Http1Link:
+    """One connection to an HTTP server; implements `Link`.
 
-    Attributes:
-        begun: Whether a byte of the answer came.
-        reusable: Whether the connection can take another request afterwards.
+    Args:
+        prefix: What stands before every path.
+        head: The header lines of every request.
     """
 
+    def __init__(self, prefix: str, head: str) -> None:
+        self.reusable = True
+        self._prefix = prefix
+        self._head = head
+
+    def steps(self, call: Call[Any], seconds: float | None) -> Steps:  # noqa: ARG002 - the request itself says it
+        """Send a request, then read to the end of its answer: a `Reply`."""
+        self.reusable = False
+        exchange = _Exchange(call, self._prefix, self._head)
+        reply = yield from exchange.steps()
+        self.reusable = exchange.reusable
+        return reply
+
+    def absorb(self, data: bytes) -> bool:  # noqa: ARG002 - the end, or an answer to nobody
+        """A server of HTTP/1.1 has nothing to say of itself."""
+        return False
+
+
+class _Exchange:
+    """One request and its answer; `reusable` says whether the connection can take another request afterwards."""
+
     def __init__(self, call: Call[Any], prefix: str, head: str) -> None:
-        self.begun = False
         self.reusable = False
         self._call = call
         method, path = call.target.split(" ", 1)
@@ -82,7 +101,6 @@ class Exchange:
                 count = yield scratch
                 if not count:
                     raise Unavailable("the server closed the connection without an answer")
-                self.begun = True
                 found += scratch[:count]
             status, headers = self._parse_head(found[:end].decode("latin-1"))
             del found[: end + len(_END)]

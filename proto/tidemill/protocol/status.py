@@ -7,7 +7,28 @@ from typing import NamedTuple
 from tidemill import errors
 from tidemill.errors import TidemillError
 
-__all__ = ["STATUSES", "Status", "error_from_grpc", "error_from_http", "status_of"]
+__all__ = ["GRPC_CODES", "STATUSES", "Status", "error_from_grpc", "error_from_http", "status_of"]
+
+# gRPC's own names for the numbers of grpc-status.
+GRPC_CODES = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
 
 
 class Status(NamedTuple):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import grpc
 
 from tidemill.errors import InvalidArgument, TidemillError, TooLarge, Unsupported
+from tidemill.protocol.http2 import END_HEADERS, END_STREAM, Fault, Frame, frame
 from tidemill.serving.grpc.call import told
-from tidemill.serving.grpc.fast.frames import END_HEADERS, END_STREAM, Fault, Frame, frame
 from tidemill.serving.grpc.fast.head import OK_TRAILERS, RESPONSE_HEADERS, Head, refusal, trailers
 from tidemill.serving.grpc.infer import Infer
 

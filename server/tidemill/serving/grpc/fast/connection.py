@@ -11,7 +11,7 @@ from hpack import Decoder, HPACKError
 from hpack.exceptions import OversizedHeaderListError
 
 from tidemill.protocol.bounded import Bounded
-from tidemill.serving.grpc.fast.frames import (
+from tidemill.protocol.http2 import (
     ACK,
     END_HEADERS,
     END_STREAM,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from tidemill.protocol.http2 import END_HEADERS, END_STREAM, Frame, frame
 from tidemill.serving.grpc.fast.call import fail
-from tidemill.serving.grpc.fast.frames import END_HEADERS, END_STREAM, Frame, frame
 from tidemill.serving.grpc.fast.head import RESPONSE_HEADERS, Head, metadata_block, trailers
 
 if TYPE_CHECKING:

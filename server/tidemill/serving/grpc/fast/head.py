@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
-from tidemill.serving.grpc.fast.frames import literal
+from tidemill.protocol.http2 import literal
 
 __all__ = ["OK_TRAILERS", "RESPONSE_HEADERS", "Head", "metadata_block", "read_head", "refusal", "trailers"]
 

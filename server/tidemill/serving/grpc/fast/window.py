@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidemill.serving.grpc.fast.frames import (
+from tidemill.protocol.http2 import (
     END_HEADERS,
     END_STREAM,
     ConnectionFault,
