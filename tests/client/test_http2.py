@@ -171,6 +171,18 @@ def test_no_more_is_sent_than_the_server_takes() -> None:
     assert wire.message() == message(question)
 
 
+def test_all_that_the_server_takes_is_sent_before_it_is_heard() -> None:
+    wire, wide = Wire(), settings({Setting.INITIAL_WINDOW_SIZE: 1 << 20}) + window(0, 1 << 20)
+    wire.ask(wide + ANSWER)
+    question = bytes(range(250)) * 4_000
+
+    def answer(heard: bytes) -> bytes:
+        assert wire.message(3) == message(question)
+        return head(stream=3) + data(message(b"answer"), 3) + trailers(stream=3)
+
+    assert wire.converse(answer, question) == b"answer"
+
+
 def test_a_smaller_window_makes_what_is_left_negative() -> None:
     question, wire = bytes(100_000), Wire()
     said = [settings({Setting.INITIAL_WINDOW_SIZE: 10}), window(0, 100_000), window(1, 65_525 + 34_470), b""]

@@ -16,6 +16,8 @@ MAX_WINDOW = 2**31 - 1
 _LARGEST_MESSAGE = 2**32 - 1
 _LEAST_FRAME, _MOST_FRAME = 1 << 14, (1 << 24) - 1
 _BURST = 1 << 18
+_HEAD = struct.Struct(">IBI")
+_DATA = int(Frame.DATA)
 
 
 class Outgoing:
@@ -58,16 +60,19 @@ class Outgoing:
     def take(self) -> bytes:
         """The next frames, copied once, so that a large message takes few calls of the system."""
         pieces: list[Part] = []
-        burst = _BURST
+        burst = _BURST if self._left else 0
         while burst > 0 and self.can_send:
             size = min(self._frame, self._window, self._connection, self._left)
             self._window -= size
             self._connection -= size
             self._left -= size
             burst -= size
-            header = struct.pack(">I", size << 8 | Frame.DATA)
-            pieces += (header, bytes((0 if self._left else END_STREAM,)), struct.pack(">I", self._stream))
-            self._cut(size, pieces)
+            pieces.append(_HEAD.pack(size << 8 | _DATA, 0 if self._left else END_STREAM, self._stream))
+            if self._left:
+                self._cut(size, pieces)
+            else:
+                pieces += self._parts
+                self._parts.clear()
         return b"".join(pieces)
 
     def widen(self, stream: int, more: int) -> None:
