@@ -106,7 +106,8 @@ class Batcher:
     @property
     def longest_run(self) -> float:
         """Seconds that the oldest run under way has taken by now; 0 if none is."""
-        return self._clock() - min([begun for _, begun in self._under_way.values()], default=self._clock())
+        now = self._clock()
+        return now - min([begun for _, begun in self._under_way.values()], default=now)
 
     async def infer(self, feed: Feed, rows: int, deadline: float | None = None, urgency: Urgency | None = None) -> Feed:
         """Run one request, joined with others where that is possible.

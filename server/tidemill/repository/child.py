@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import sys
 import threading
@@ -78,7 +79,9 @@ class _Runs:
 
 def main() -> None:
     """Serve the socket whose number is the first argument until the other end is gone."""
-    pipe = TensorPipe(socket.socket(fileno=int(sys.argv[1])))
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+    pipe = TensorPipe(connection)
     try:
         opening, _ = pipe.receive()
         if runs := _open(pipe, opening):
@@ -88,6 +91,14 @@ def main() -> None:
         pass
     finally:
         os._exit(0)  # runs that nobody waits for any more would hold up an orderly end
+
+
+def _end_with(connection: socket.socket) -> None:
+    """End at once when the other end is gone, however it went and however long the load under way takes."""
+    hung_up = select.poll()
+    hung_up.register(connection, 0)
+    hung_up.poll()
+    os._exit(0)
 
 
 def _open(pipe: TensorPipe, opening: Mapping[str, Any]) -> _Runs | None:

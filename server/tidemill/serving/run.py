@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tidemill.batching.batcher import RUN_THREADS
@@ -47,6 +48,7 @@ _LOG = logging.getLogger("tidemill.serving")
 _GONE = (ModelState.FAILED, ModelState.UNAVAILABLE)
 _STATES = tuple(state.value for state in ModelState)
 _ANSWER_SECONDS = 1.0
+_LOAD_THREADS = "tidemill-load"
 _RENEW_SECONDS = 5.0
 
 
@@ -135,7 +137,8 @@ class Server:
     async def _finish_grpc(self) -> None:
         if self._grpc_lane:
             await self._grpc_lane.finish()
-        await self._grpc.stop(self.config.drain_limit_seconds)
+        # `stop` tells everybody what is the matter at the limit; grpcio would cut them off without a word.
+        await self._grpc.stop(self.config.drain_limit_seconds + 2 * _ANSWER_SECONDS)
 
     async def _abandon_grpc(self) -> None:
         if self._grpc_lane:
@@ -166,10 +169,10 @@ class Server:
         ended = asyncio.gather(self._http.finish(), self._finish_grpc())
         await _first(hurry.wait(), asyncio.sleep(self.config.drain_limit_seconds), asyncio.shield(ended))
         ended.add_done_callback(_take_notice)
-        # What still waits for a run is told so now, then what is run; answers need a moment to leave.
-        for end in (self.service.close, self.service.abandon):
-            end()
-            await _first(asyncio.shield(ended), asyncio.sleep(_ANSWER_SECONDS))
+        # What still waits or is run is told so now; answers need a moment to leave.
+        self.service.close()
+        self.service.abandon()
+        await _first(asyncio.shield(ended), asyncio.sleep(_ANSWER_SECONDS))
         await asyncio.gather(self._http.abandon(), self._abandon_grpc())
         if self._cache:
             await self._cache.close()
@@ -216,18 +219,18 @@ def run(repositories: Sequence[Place], config: ServerConfig) -> int:
     _allow_connections()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(repositories, config))
-    _leave_runs_behind()
+        _leave_work_behind()
     return 0
 
 
-def _leave_runs_behind() -> None:
-    """End the process although a run goes on: native code may not heed that it is to end, and Python waits for it."""
+def _leave_work_behind() -> None:
+    """End the process although a run or a load goes on: native code may not heed that, and Python waits for it."""
     ends = time.monotonic() + _ANSWER_SECONDS
-    running = [thread for thread in threading.enumerate() if thread.name.startswith(RUN_THREADS)]
-    for thread in running:
+    working = [thread for thread in threading.enumerate() if thread.name.startswith((RUN_THREADS, _LOAD_THREADS))]
+    for thread in working:
         thread.join(max(0.0, ends - time.monotonic()))
-    if any(thread.is_alive() for thread in running):
-        _LOG.warning("a run does not end; the process ends without it")
+    if any(thread.is_alive() for thread in working):
+        _LOG.warning("a run or a load does not end; the process ends without it")
         sys.stdout.flush()
         logging.shutdown()
         os._exit(0)
@@ -243,7 +246,7 @@ def _allow_connections() -> None:
 
 async def _serve(repositories: Sequence[Place], config: ServerConfig) -> None:
     stopping, hurry = asyncio.Event(), asyncio.Event()
-    with _signals(stopping, hurry):
+    with _signals(stopping, hurry), _load_threads():
         server = Server(repositories, config)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, server.drain)
         await server.start()
@@ -340,6 +343,17 @@ def _signals(*events: asyncio.Event) -> Iterator[None]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def _load_threads() -> Iterator[None]:
+    """Have what the event loop hands to threads done by some that can be told from others; they may outlast it."""
+    threads = ThreadPoolExecutor(thread_name_prefix=_LOAD_THREADS)
+    asyncio.get_running_loop().set_default_executor(threads)
+    try:
+        yield
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _take_notice(ended: asyncio.Future[Any]) -> None:
