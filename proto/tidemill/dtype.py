@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import builtins
 from enum import Enum
+from functools import cache
 from typing import NamedTuple, TypeVar
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -18,14 +18,14 @@ _K = TypeVar("_K")
 class _Row(NamedTuple):
     """One line of the table: the element type's name in each format; None where the format lacks it."""
 
-    numpy: np.dtype[np.generic]
+    numpy: np.dtype[np.generic] | None
     onnx: int
     wire: str
     safetensors: str | None
 
 
 # ONNX numbers are those of TensorProto.DataType; wire names are the Open Inference Protocol's. The protocol has no
-# name for 8-bit floats, so FP8_* are tidemill's own.
+# name for 8-bit floats, so FP8_* are tidemill's own. What numpy itself lacks is in ml_dtypes under the member's name.
 _TABLE: dict[str, _Row] = {
     "bool": _Row(np.dtype(np.bool_), 9, "BOOL", "BOOL"),
     "int8": _Row(np.dtype(np.int8), 3, "INT8", "I8"),
@@ -39,11 +39,11 @@ _TABLE: dict[str, _Row] = {
     "float16": _Row(np.dtype(np.float16), 10, "FP16", "F16"),
     "float32": _Row(np.dtype(np.float32), 1, "FP32", "F32"),
     "float64": _Row(np.dtype(np.float64), 11, "FP64", "F64"),
-    "bfloat16": _Row(np.dtype(ml_dtypes.bfloat16), 16, "BF16", "BF16"),
-    "float8_e4m3fn": _Row(np.dtype(ml_dtypes.float8_e4m3fn), 17, "FP8_E4M3FN", "F8_E4M3"),
-    "float8_e4m3fnuz": _Row(np.dtype(ml_dtypes.float8_e4m3fnuz), 18, "FP8_E4M3FNUZ", None),
-    "float8_e5m2": _Row(np.dtype(ml_dtypes.float8_e5m2), 19, "FP8_E5M2", "F8_E5M2"),
-    "float8_e5m2fnuz": _Row(np.dtype(ml_dtypes.float8_e5m2fnuz), 20, "FP8_E5M2FNUZ", None),
+    "bfloat16": _Row(None, 16, "BF16", "BF16"),
+    "float8_e4m3fn": _Row(None, 17, "FP8_E4M3FN", "F8_E4M3"),
+    "float8_e4m3fnuz": _Row(None, 18, "FP8_E4M3FNUZ", None),
+    "float8_e5m2": _Row(None, 19, "FP8_E5M2", "F8_E5M2"),
+    "float8_e5m2fnuz": _Row(None, 20, "FP8_E5M2FNUZ", None),
     "string": _Row(np.dtype(np.object_), 8, "BYTES", None),
 }
 
@@ -89,11 +89,14 @@ class DType(Enum):
         """
         if isinstance(dtype, np.dtype) and (found := _FROM_NUMPY.get(dtype)) is not None:
             return found
+        # numpy knows the names of ml_dtypes only once that is imported.
+        others = _from_others() if isinstance(dtype, str) else {}
         given = np.dtype(dtype)
         if given.kind in "SU":
             return cls.string
+        native = given.newbyteorder("=")
         try:
-            return _FROM_NUMPY[given.newbyteorder("=")]
+            return _FROM_NUMPY.get(native) or (others or _from_others())[native]
         except KeyError:
             raise TypeError(f"numpy dtype {given} has no tensor type; use one of {', '.join(_TABLE)}") from None
 
@@ -114,7 +117,8 @@ class DType(Enum):
 
     def to_numpy(self) -> np.dtype[np.generic]:
         """The numpy dtype, native byte order (ml_dtypes for bfloat16 and the 8-bit floats)."""
-        return self._row.numpy
+        numpy = self._row.numpy
+        return _others()[self] if numpy is None else numpy
 
     @property
     def onnx(self) -> int:
@@ -171,10 +175,23 @@ def _lookup(table: dict[_K, DType], key: _K, kind: str) -> DType:
         raise ValueError(f"unknown {kind} {key!r}; known are {', '.join(map(str, table))}") from None
 
 
+@cache
+def _others() -> dict[DType, np.dtype[np.generic]]:
+    """The types that numpy lacks. To import ml_dtypes can take seconds (0.7.0), and few need it."""
+    import ml_dtypes
+
+    return {DType[name]: np.dtype(getattr(ml_dtypes, name)) for name, row in _TABLE.items() if row.numpy is None}
+
+
+@cache
+def _from_others() -> dict[np.dtype[np.generic], DType]:
+    return {numpy: dtype for dtype, numpy in _others().items()}
+
+
 for _name, _row in _TABLE.items():
     DType[_name]._row = _row
 
-_FROM_NUMPY = {row.numpy: DType[name] for name, row in _TABLE.items()}
+_FROM_NUMPY = {row.numpy: DType[name] for name, row in _TABLE.items() if row.numpy is not None}
 _FROM_ONNX = {row.onnx: DType[name] for name, row in _TABLE.items()}
 _FROM_WIRE = {row.wire: DType[name] for name, row in _TABLE.items()}
 _FROM_SAFETENSORS = {row.safetensors: DType[name] for name, row in _TABLE.items() if row.safetensors}

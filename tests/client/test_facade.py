@@ -43,6 +43,7 @@ def test_the_import_is_light() -> None:
         "google",
         "grpc",
         "httpx",
+        "ml_dtypes",
         "onnx",
         "onnxruntime",
         "pydantic",
@@ -50,6 +51,15 @@ def test_the_import_is_light() -> None:
         "starlette",
     }
     assert loaded & heavy == set()
+
+
+def test_types_that_numpy_lacks_are_known_when_they_are_asked_for() -> None:
+    program = """
+from tidemill.dtype import DType
+assert DType.from_numpy("bfloat16") is DType.bfloat16
+assert DType.from_numpy(DType.float8_e5m2.to_numpy()) is DType.float8_e5m2
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_unknown_names_are_attribute_errors() -> None:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import orjson
 
@@ -108,6 +107,8 @@ def _floats(values: list[Any], dtype: DType, name: str) -> Array:
 def _check_overflow(values: list[Any], overflown: Array, dtype: DType, name: str) -> None:
     if overflown.any():
         index = int(overflown.argmax())
+        import ml_dtypes  # late, for it can take seconds
+
         highest = ml_dtypes.finfo(dtype.to_numpy()).max  # type: ignore[no-untyped-call]
         raise InvalidArgument(
             f"{name}: {values[index]} at index {index} does not fit {dtype.wire}, whose largest value is {highest}"
