@@ -48,7 +48,7 @@ async def scraped(server: Server) -> dict[tuple[str, Labels], float]:
 
 
 def summed(found: dict[tuple[str, Labels], float], name: str, **labels: str) -> float:
-    wanted = {("model", "value"), *labels.items()}
+    wanted = ({"model": "value"} | labels).items()
     return sum(value for (known, given), value in found.items() if known == name and wanted <= given)
 
 
@@ -113,3 +113,39 @@ async def test_b32_every_series_of_a_model_is_there_before_its_first_request(ser
             await ask("value", np.ones((8, 2), np.float32))
     after: Any = {key for key in await scraped(server) if ("model", "value") in key[1]}
     assert after == before
+
+
+@pytest.mark.parametrize("face", ["rest", "grpc"])
+async def test_b32_failures_are_timed_apart_and_add_no_series(server: Server, face: str) -> None:
+    before = await scraped(server)
+    async with asking(face, server) as ask:
+        told = [
+            await ask("value", np.ones((8, 1), np.float32)),
+            await ask("value", np.ones((8, 2), np.float32)),
+            await ask("value", np.ones((1, 1), np.float32), timeout=10_000),
+            await ask("nobody", np.ones((1, 1), np.float32)),
+        ]
+        cancelled = asyncio.create_task(ask("value", np.ones((1, 1), np.float32)))
+        async with asyncio.timeout(10):
+            while not server.service.inflight:
+                await asyncio.sleep(0.001)
+            cancelled.cancel()
+            while server.service.inflight:
+                await asyncio.sleep(0.001)
+    assert [one.code == "OK" for one in told] == [True, False, False, False]
+    after = await scraped(server)
+    assert after.keys() == before.keys()
+
+    def moved(name: str, model: str = "value", **labels: str) -> float:
+        return summed(after, name, model=model, **labels) - summed(before, name, model=model, **labels)
+
+    codes = ("ok", "invalid_argument", "deadline_exceeded", "cancelled")
+    assert [moved("tidemill_requests_total", protocol=face, code=code) for code in codes] == [1, 1, 1, 1]
+    assert moved("tidemill_requests_total", model="", protocol=face, code="not_found") == 1
+    for model, successes, failures in (("value", 1, 3), ("", 0, 1)):
+        for outcome, count in (("success", successes), ("failure", failures)):
+            assert moved("tidemill_request_duration_seconds_count", model, protocol=face, outcome=outcome) == count
+        assert moved("tidemill_requests_total", model) == successes + failures
+    # What was never run is in no run's histogram.
+    assert [moved(f"{name}_count") for name in ("tidemill_queue_duration_seconds", *_PER_RUN)] == [1] * 5
+    assert (moved("nv_inference_request_success_total"), moved("nv_inference_request_failure_total")) == (1, 3)

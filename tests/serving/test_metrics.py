@@ -35,7 +35,7 @@ def value(found: Series, name: str, **labels: str) -> float:
     return sum(number for (n, given), number in found.items() if n == name and labels.items() <= dict(given).items())
 
 
-def test_every_series_stands_at_zero_from_the_start() -> None:
+def test_b32_every_series_stands_at_zero_from_the_start() -> None:
     metrics = Metrics()
     metrics.model("m", "1")
     found = series(metrics.expose().decode())

@@ -70,7 +70,7 @@ ENDS: list[tuple[str, str, Any, int, str, str, str]] = [
 
 @pytest.mark.parametrize("face", ["rest", "grpc"])
 @pytest.mark.parametrize(("model", "code", "given", "status", "name", "label", "reason"), ENDS)
-async def test_each_end_moves_one_counter_by_one(
+async def test_b32_each_end_moves_one_counter_by_one(
     all_models: Path,
     start_server: Any,
     connect: Any,
@@ -109,7 +109,7 @@ async def test_each_end_moves_one_counter_by_one(
 
 
 @pytest.mark.parametrize("face", ["rest", "grpc"])
-async def test_a_refusal_under_load_and_a_client_that_leaves(
+async def test_b32_a_refusal_under_load_and_a_client_that_leaves(
     all_models: Path, start_server: Any, connect: Any, face: str
 ) -> None:
     server: Server = await start_server(all_models, load_models=("slow",), max_inflight=1)
@@ -148,7 +148,9 @@ async def test_a_refusal_under_load_and_a_client_that_leaves(
     }
 
 
-async def test_counters_outlive_unloading_and_loading(write_model: WriteModel, start_server: Any, connect: Any) -> None:
+async def test_b32_counters_outlive_unloading_and_loading(
+    write_model: WriteModel, start_server: Any, connect: Any
+) -> None:
     server: Server = await start_server(write_model("gather"))
     client: httpx.AsyncClient = connect(server)
     body = {"inputs": [tensor("INT64", [8], list(range(4)) * 2)]}
